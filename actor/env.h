@@ -2,8 +2,7 @@
 // Station: env_pool. Owner: the pool; one thread at a time steps a block. An Env holds only its dynamics: the pool
 // applies time limits, action repeat, auto-reset in the same step, and wrappers.
 //
-// Adding an environment is one folder under actor/envs with one registration line:
-//   MILLRACE_REGISTER_ENV("CartPole-v1", MakeCartPole);
+// Adding an environment is one folder under actor/envs and one line in actor/envs/registry.cc.
 #pragma once
 
 #include <cstddef>
@@ -65,13 +64,9 @@ class Env {
 using EnvParams = std::map<std::string, std::string>;
 using EnvFactory = std::function<StatusOr<std::unique_ptr<Env>>(int rows, const EnvParams& params)>;
 
-// Registry. Registration happens before main; look-ups are thread-safe afterwards.
-bool RegisterEnv(const std::string& id, EnvFactory factory);
+// The registry is the table in actor/envs/registry.cc; thread-safe.
 std::vector<std::string> EnvIds();  // sorted
 // InvalidArgument with the nearest name when the id is unknown or a parameter is wrong.
 StatusOr<std::unique_ptr<Env>> MakeEnv(const std::string& id, int rows, const EnvParams& params);
-
-#define MILLRACE_REGISTER_ENV(id, factory) \
-  [[maybe_unused]] static const bool MILL_CONCAT(mill_env_, __LINE__) = ::millrace::RegisterEnv(id, factory)
 
 }  // namespace millrace
