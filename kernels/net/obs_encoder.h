@@ -1,0 +1,46 @@
+// ObsEncoder: turns the observation arrays of one row into the f32 vector that the network reads, in one pass: arrays in
+// the spec's order, u8 scaled by 1/255, then (x - mean) * inv_std and the clip where they are on. Used by the policy
+// runner and the learner alike. Immutable but for the statistics; safe to share between threads while those stand still.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "common/segment.h"
+#include "common/spec.h"
+
+namespace millrace {
+
+class ObsEncoder {
+ public:
+  // clip: to [-clip, clip] after normalisation; 0: off.
+  ObsEncoder(const EnvSpec& spec, bool normalize, float clip);
+
+  int width() const { return width_; }
+  bool normalizes() const { return normalize_; }
+
+  // The observations of step t as [rows, width] f32. Where nothing needs doing this is the segment's own memory;
+  // otherwise `scratch` of that size, filled.
+  const float* Encode(const SegmentView& segment, int t, float* scratch) const;
+  // One row: t and row of the segment, or entry `entry` of the final observations. out: [width].
+  void EncodeRow(const SegmentView& segment, int t, int row, float* out) const;
+  void EncodeFinal(const SegmentView& segment, int entry, float* out) const;
+  // The row as raw f32, before normalisation: what running statistics are made of.
+  void RawRow(const SegmentView& segment, int t, int row, float* out) const;
+
+  // Per-feature statistics, from double: inv_std = 1 / sqrt(variance + 1e-8).
+  void SetStatistics(const double* mean, const double* variance);
+
+ private:
+  void Convert(size_t array, const std::byte* in, float* out) const;
+  void Normalize(float* x) const;
+
+  std::vector<ArraySpec> arrays_;
+  std::vector<int> offset_;
+  std::vector<float> mean_, inv_std_;
+  int width_ = 0;
+  bool normalize_ = false, passthrough_ = false;
+  float clip_ = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,37 @@
+// BatchAssembler: gathers scattered samples of a batch of segments into one block of contiguous rows, encoded as the
+// network reads them. Station: batch_assembler. Immutable; blocks belong to the calling thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/segment.h"
+#include "kernels/net/obs_encoder.h"
+
+namespace millrace {
+
+// At most `capacity` gathered samples, in memory of its own.
+struct SampleBlock {
+  SampleBlock(const EnvSpec& spec, int capacity);
+  std::vector<float> x;           // [rows, obs width]
+  std::vector<float> action;      // [rows, A] f32, or i32 in the same bits
+  std::vector<uint8_t> mask;      // [rows, outputs]; empty: no mask
+  std::vector<float> log_prob, value, advantage, ret;  // [rows]
+};
+
+class BatchAssembler {
+ public:
+  BatchAssembler(const EnvSpec& spec, const ObsEncoder& encoder, int stride)
+      : encoder_(encoder), stride_(stride), width_(spec.action.width()), outputs_(spec.action.outputs()) {}
+
+  // Fills the block with samples ids[0..count); advantage and ret are indexed by sample id.
+  void Gather(std::span<const SegmentView> segments, const int32_t* ids, int count, const float* advantage,
+              const float* ret, SampleBlock& block) const;
+
+ private:
+  const ObsEncoder& encoder_;
+  int stride_, width_, outputs_;
+};
+
+}  // namespace millrace

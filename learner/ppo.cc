@@ -1,0 +1,337 @@
+#include "learner/ppo.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/core/launch.h"
+#include "kernels/ops/gae.h"
+#include "kernels/ops/grad_reduce.h"
+#include "kernels/ops/moments.h"
+#include "kernels/ops/philox.h"
+#include "kernels/ops/schedule.h"
+#include "kernels/ops/shuffle.h"
+
+namespace millrace {
+namespace {
+constexpr int kBlockRows = 64;   // rows that go through forward, loss and backward together, in a core's caches
+constexpr int kMaxShards = 16;
+
+int ShardsOf(int samples) { return std::clamp((samples + kBlockRows - 1) / kBlockRows, 1, kMaxShards); }
+}  // namespace
+
+struct PpoLearner::Worker {
+  Worker(const ActorCritic& net, const EnvSpec& spec) : workspace(net, kBlockRows), block(spec, kBlockRows) {}
+  ActorCritic::Workspace workspace;
+  SampleBlock block;
+};
+
+PpoLearner::PpoLearner(const RunOptions& options, const EnvSpec& spec, const std::vector<int>& group_rows,
+                       ThreadPool& threads)
+    : options_(options),
+      spec_(spec),
+      threads_(threads),
+      net_(NetSpecFor(spec, options.policy)),
+      encoder_(spec, options.env.normalize_obs, static_cast<float>(options.env.clip_obs)),
+      assembler_(spec, encoder_,
+                 static_cast<int>(options.ppo.horizon) * *std::max_element(group_rows.begin(), group_rows.end())),
+      obs_statistics_(spec.observation_elements(), group_rows.size()),
+      reward_scaler_(options.env, options.ppo.gamma, group_rows) {
+  int row = 0;
+  for (int rows : group_rows) {
+    first_row_.push_back(row);
+    row += rows;
+  }
+  stride_ = static_cast<int>(options.ppo.horizon) * *std::max_element(group_rows.begin(), group_rows.end());
+}
+
+StatusOr<std::unique_ptr<PpoLearner>> PpoLearner::Make(const RunOptions& options, const EnvSpec& spec,
+                                                       const std::vector<int>& group_rows, ThreadPool& threads) {
+  auto learner = std::unique_ptr<PpoLearner>(new PpoLearner(options, spec, group_rows, threads));
+  MILL_RETURN_IF_ERROR(learner->Allocate());
+  learner->net_.Initialize(options.run.seed, options.policy, learner->parameters_);
+  learner->net_.PackAll(learner->parameters_, learner->packed_, true);
+  return learner;
+}
+
+Status PpoLearner::Allocate() {
+  const size_t n = net_.parameter_floats();
+  const size_t capacity = first_row_.size() * static_cast<size_t>(stride_);
+  const auto parameters = arena_.Add("parameters", n), gradients = arena_.Add("gradients", n);
+  const auto m = arena_.Add("adam/m", n), v = arena_.Add("adam/v", n);
+  const auto packed = arena_.Add("packed", net_.packed_floats());
+  const auto shards = arena_.Add("shard_gradients", n * kMaxShards);
+  const auto advantage = arena_.Add("advantage", capacity), ret = arena_.Add("return", capacity);
+  const auto next_value = arena_.Add("next_value", capacity), reward = arena_.Add("reward", capacity);
+  MILL_RETURN_IF_ERROR(arena_.Commit());
+  parameters_ = arena_.At(parameters);
+  gradients_ = arena_.At(gradients);
+  adam_m_ = arena_.At(m);
+  adam_v_ = arena_.At(v);
+  packed_ = arena_.At(packed);
+  shard_gradients_ = arena_.At(shards);
+  advantage_ = arena_.At(advantage);
+  ret_ = arena_.At(ret);
+  next_value_ = arena_.At(next_value);
+  reward_ = arena_.At(reward);
+  samples_.reserve(capacity);
+  order_.reserve(capacity);
+  advantage_scale_.resize(capacity / std::max<size_t>(1, options_.ppo.minibatch_size) + 2);
+  shard_stats_.resize(kMaxShards);
+  chunk_squares_.resize(static_cast<size_t>(GradReduce::Chunks(static_cast<int>(n))));
+  for (int i = 0; i < threads_.threads(); ++i) workers_.push_back(std::make_unique<Worker>(net_, spec_));
+  return absl::OkStatus();
+}
+
+PolicyView PpoLearner::policy() const { return PolicyView{&net_, &encoder_, parameters_, packed_, updates_}; }
+
+// next_value[t] is V of the true next observation: of the next step in the segment, of the observation behind it, or of
+// the final observation of an episode that was truncated.
+void PpoLearner::BootstrapValues(const SegmentView& segment, float* next_value, Worker& worker) {
+  const int rows = segment.layout().rows(), steps = segment.layout().steps();
+  const size_t last = static_cast<size_t>(steps - 1) * static_cast<size_t>(rows);
+  std::memcpy(next_value, segment.value() + rows, last * sizeof(float));
+  const int width = encoder_.width();
+  ActorCritic::Workspace& w = worker.workspace;
+  const auto evaluate = [&](int count, const auto& encode, const auto& store) {
+    for (int first = 0; first < count; first += kBlockRows) {
+      const int block = std::min(kBlockRows, count - first);
+      for (int i = 0; i < block; ++i) encode(first + i, worker.block.x.data() + static_cast<size_t>(i * width));
+      net_.ForwardValue(parameters_, packed_, worker.block.x.data(), width, block, w);
+      for (int i = 0; i < block; ++i) store(first + i, w.value[static_cast<size_t>(i * w.value_ld)]);
+    }
+  };
+  evaluate(
+      rows, [&](int i, float* x) { encoder_.EncodeRow(segment, steps, i, x); },
+      [&](int i, float value) { next_value[last + static_cast<size_t>(i)] = value; });
+  evaluate(
+      segment.final_count(), [&](int i, float* x) { encoder_.EncodeFinal(segment, i, x); },
+      [&](int i, float value) { next_value[segment.final_index()[i]] = value; });
+}
+
+void PpoLearner::PrepareSegment(size_t group, Worker& worker) {
+  const SegmentView& segment = segments_[group];
+  const size_t at = group * static_cast<size_t>(stride_);
+  BootstrapValues(segment, next_value_ + at, worker);
+  const float* reward = reward_scaler_.Scaled(segment, reward_ + at);
+  RunSerial<Gae>({.T = segment.layout().steps(), .N = segment.layout().rows(), .reward = reward,
+                  .value = segment.value(), .next_value = next_value_ + at, .terminated = segment.terminated(),
+                  .truncated = segment.truncated(), .gamma = static_cast<float>(options_.ppo.gamma),
+                  .lambda = static_cast<float>(options_.ppo.gae_lambda), .advantage = advantage_ + at,
+                  .ret = ret_ + at});
+}
+
+void PpoLearner::ListSamples() {
+  samples_.clear();
+  for (size_t g = 0; g < segments_.size(); ++g) {
+    const int count = segments_[g].layout().samples();
+    const uint8_t* valid = segments_[g].valid();
+    for (int i = 0; i < count; ++i) {
+      if (valid[i] != 0) samples_.push_back(static_cast<int32_t>(g) * stride_ + i);
+    }
+  }
+  order_.resize(samples_.size());
+}
+
+// 1 - Var(return - value) / Var(return); return - value is the advantage.
+void PpoLearner::ExplainedVariance(PpoReport& report) const {
+  MomentsResult advantage, ret;
+  const int n = static_cast<int>(samples_.size());
+  RunSerial<Moments>({.n = n, .x = advantage_, .index = samples_.data(), .out = &advantage});
+  RunSerial<Moments>({.n = n, .x = ret_, .index = samples_.data(), .out = &ret});
+  report.explained_variance = ret.variance > 0 ? 1 - advantage.variance / ret.variance : 0;
+}
+
+int PpoLearner::Minibatches() const {
+  const size_t size = options_.ppo.minibatch_size;
+  return static_cast<int>((samples_.size() + size - 1) / size);
+}
+
+// The order of an epoch is a keyed permutation, so each thread can write its part; then each minibatch's advantages get
+// their normalisation.
+void PpoLearner::BeginEpoch(uint32_t epoch) {
+  const auto n = static_cast<uint32_t>(samples_.size());
+  const Philox4 key = PhiloxAt(options_.run.seed, Purpose::kShuffle, epoch, updates_);
+  constexpr uint32_t kPiece = 4096;
+  threads_.ParallelFor(static_cast<int>((n + kPiece - 1) / kPiece), [&](int piece, int) {
+    const uint32_t begin = static_cast<uint32_t>(piece) * kPiece, end = std::min(n, begin + kPiece);
+    for (uint32_t i = begin; i < end; ++i) order_[i] = samples_[Permute(i, n, key)];
+  });
+  if (options_.ppo.advantage_norm == AdvantageNorm::kOff) {
+    std::fill(advantage_scale_.begin(), advantage_scale_.end(), ShiftScale{});
+    return;
+  }
+  const bool whole = options_.ppo.advantage_norm == AdvantageNorm::kBatch;
+  if (whole && epoch > 0) return;
+  const int size = static_cast<int>(options_.ppo.minibatch_size), total = static_cast<int>(n);
+  threads_.ParallelFor(whole ? 1 : Minibatches(), [&](int b, int) {
+    const int first = whole ? 0 : b * size;
+    const int count = whole ? total : std::min(size, total - first);
+    MomentsResult moments;
+    RunSerial<Moments>({.n = count, .x = advantage_, .index = order_.data() + first, .out = &moments});
+    advantage_scale_[static_cast<size_t>(b)] = AdvantageScale(moments.mean, moments.variance, moments.count);
+  });
+  if (whole) std::fill(advantage_scale_.begin(), advantage_scale_.end(), advantage_scale_[0]);
+}
+
+StatusOr<PpoReport> PpoLearner::Update(std::span<const SegmentView> segments, double progress) {
+  segments_ = segments;
+  PpoReport report;
+  report.learning_rate = Scheduled(options_.ppo.lr_schedule, options_.ppo.learning_rate, progress);
+  report.clip_range = Scheduled(options_.ppo.clip_schedule, options_.ppo.clip_range, progress);
+  reward_scaler_.Observe(segments, threads_);
+  threads_.ParallelFor(static_cast<int>(segments.size()), [&](int group, int worker) {
+    PrepareSegment(static_cast<size_t>(group), *workers_[static_cast<size_t>(worker)]);
+  });
+  ListSamples();
+  ExplainedVariance(report);
+  bool stop = samples_.empty();
+  for (uint32_t epoch = 0; epoch < options_.ppo.epochs && !stop; ++epoch) {
+    BeginEpoch(epoch);
+    for (int b = 0; b < Minibatches() && !stop; ++b) MILL_RETURN_IF_ERROR(RunMinibatch(b, report, stop));
+  }
+  const double n = std::max(1, report.minibatches - report.skipped);
+  for (double* mean : {&report.policy_loss, &report.value_loss, &report.entropy, &report.approx_kl_k1,
+                       &report.approx_kl, &report.clip_fraction, &report.grad_norm}) {
+    *mean /= n;
+  }
+  ++updates_;
+  // After training, so that the update saw the statistics that the rollout acted by.
+  if (encoder_.normalizes()) {
+    obs_statistics_.Observe(segments, encoder_, threads_);
+    encoder_.SetStatistics(obs_statistics_.mean(), obs_statistics_.variance());
+  }
+  return report;
+}
+
+Status PpoLearner::RunMinibatch(int minibatch, PpoReport& report, bool& stop) {
+  const int size = static_cast<int>(options_.ppo.minibatch_size), total = static_cast<int>(samples_.size());
+  const int first = minibatch * size, count = std::min(size, total - first);
+  const ShiftScale norm = advantage_scale_[static_cast<size_t>(minibatch)];
+  coefs_ = PpoCoefs{.clip_range = static_cast<float>(report.clip_range),
+                    .value_clip = static_cast<float>(options_.ppo.value_clip),
+                    .entropy_coef = static_cast<float>(options_.ppo.entropy_coef),
+                    .value_coef = static_cast<float>(options_.ppo.value_coef),
+                    .inv_count = 1.0f / static_cast<float>(count),
+                    .adv_shift = norm.shift,
+                    .adv_scale = norm.scale};
+  const int shards = ShardsOf(count), rows = (count + shards - 1) / shards;
+  threads_.ParallelFor(shards, [&](int shard, int worker) {
+    const int begin = std::min(count, shard * rows), end = std::min(count, begin + rows);
+    TrainShard(shard, first + begin, end - begin, *workers_[static_cast<size_t>(worker)]);
+  });
+  PpoStats sums{};
+  for (int shard = 0; shard < shards; ++shard) sums.Add(shard_stats_[static_cast<size_t>(shard)]);
+  const double norm_squared = ReduceGradients(shards);
+  ++report.minibatches;
+  if (sums.nonfinite > 0 || !std::isfinite(norm_squared)) {
+    if (options_.run.on_nonfinite == OnNonfinite::kSkip) {
+      ++report.skipped;
+      return absl::OkStatus();
+    }
+    return absl::DataLossError(absl::StrCat(
+        "update ", updates_ + 1, ", minibatch ", report.minibatches, ": ",
+        sums.nonfinite > 0 ? "a loss is not finite (op ppo_loss)" : "the gradient's norm is not finite (op grad_reduce)",
+        "; a smaller ppo.learning_rate or ppo.max_grad_norm may help, run.on_nonfinite=skip drops such updates"));
+  }
+  report.policy_loss += sums.policy_loss / count;
+  report.value_loss += sums.value_loss / count;
+  report.entropy += sums.entropy / count;
+  report.approx_kl_k1 += sums.kl_k1 / count;
+  report.approx_kl += sums.kl_k3 / count;
+  report.clip_fraction += sums.clip_fraction / count;
+  report.grad_norm += std::sqrt(norm_squared);
+  // The minibatch that shows the policy has moved too far is not stepped on.
+  if (options_.ppo.target_kl > 0 && sums.kl_k3 / count > 1.5 * options_.ppo.target_kl) {
+    stop = true;
+    return absl::OkStatus();
+  }
+  adam_step_.lr = static_cast<float>(report.learning_rate);
+  Step(norm_squared);
+  return absl::OkStatus();
+}
+
+void PpoLearner::TrainShard(int shard, int first, int count, Worker& worker) {
+  float* gradients = shard_gradients_ + static_cast<size_t>(shard) * net_.parameter_floats();
+  PpoStats& stats = shard_stats_[static_cast<size_t>(shard)];
+  stats = PpoStats{};
+  for (int begin = 0; begin < count; begin += kBlockRows) {
+    const int rows = std::min(kBlockRows, count - begin);
+    assembler_.Gather(segments_, order_.data() + first + begin, rows, advantage_, ret_, worker.block);
+    LossAndGradients(rows, worker, stats, gradients);
+  }
+}
+
+void PpoLearner::LossAndGradients(int rows, Worker& worker, PpoStats& stats, float* gradients) {
+  ActorCritic::Workspace& w = worker.workspace;
+  const SampleBlock& block = worker.block;
+  const float* x = block.x.data();
+  net_.Forward(parameters_, packed_, x, encoder_.width(), rows, w);
+  RunSerial<PpoLoss>({.rows = rows, .logits = w.logits, .ld = w.logits_ld,
+                      .mask = block.mask.empty() ? nullptr : block.mask.data(), .heads = spec_.action.width(),
+                      .nvec = spec_.action.nvec.data(), .log_std = net_.log_std(parameters_),
+                      .action = block.action.data(), .old_log_prob = block.log_prob.data(),
+                      .advantage = block.advantage.data(), .old_value = block.value.data(), .ret = block.ret.data(),
+                      .value = w.value, .value_ld = w.value_ld, .coefs = &coefs_, .dlogits = w.dlogits,
+                      .dvalue = w.dvalue, .dlog_std = net_.log_std(gradients), .stats = &stats});
+  net_.Backward(packed_, x, encoder_.width(), rows, w, gradients);
+}
+
+// Adds the shards' gradients in order and returns the squared norm of the sum.
+double PpoLearner::ReduceGradients(int shards) {
+  const int n = static_cast<int>(net_.parameter_floats());
+  threads_.ParallelFor(GradReduce::Chunks(n), [&](int chunk, int) {
+    RunTile<GradReduce>(chunk, {.n = n, .shards = shards, .shard_gradients = shard_gradients_,
+                                .shard_stride = net_.parameter_floats(), .gradients = gradients_,
+                                .chunk_squares = chunk_squares_.data()});
+  });
+  double sum = 0;
+  for (double square : chunk_squares_) sum += square;
+  return sum;
+}
+
+void PpoLearner::Step(double norm_squared) {
+  const PpoSection& ppo = options_.ppo;
+  ++optimizer_steps_;
+  adam_step_.Set(static_cast<float>(ppo.adam_beta1), static_cast<float>(ppo.adam_beta2),
+                 static_cast<float>(ppo.adam_eps), static_cast<float>(ppo.weight_decay), optimizer_steps_);
+  adam_step_.grad_scale = ppo.max_grad_norm > 0 ? ClipScale(norm_squared, static_cast<float>(ppo.max_grad_norm)) : 1.0f;
+  const int n = static_cast<int>(net_.parameter_floats());
+  threads_.ParallelFor(GradReduce::Chunks(n), [&](int chunk, int) {
+    const int begin = chunk * GradReduce::kChunk, count = std::min(GradReduce::kChunk, n - begin);
+    RunSerial<Adam>({.w = parameters_ + begin, .g = gradients_ + begin, .m = adam_m_ + begin, .v = adam_v_ + begin,
+                     .n = count, .step = &adam_step_, .zero_grad = false});
+  });
+  PackWeights();
+}
+
+void PpoLearner::PackWeights() {
+  threads_.ParallelFor(net_.pack_tasks(true), [&](int task, int) { net_.Pack(task, parameters_, packed_); });
+}
+
+std::vector<PpoLearner::StateTensor> PpoLearner::State() {
+  std::vector<StateTensor> state;
+  for (const ParameterTensor& tensor : net_.tensors()) {
+    const std::vector<int> shape = tensor.rows == 1 ? std::vector<int>{tensor.cols}
+                                                    : std::vector<int>{tensor.rows, tensor.cols};
+    state.push_back({"weights/" + tensor.name, shape, parameters_ + tensor.offset, nullptr});
+    state.push_back({"adam_m/" + tensor.name, shape, adam_m_ + tensor.offset, nullptr});
+    state.push_back({"adam_v/" + tensor.name, shape, adam_v_ + tensor.offset, nullptr});
+  }
+  const auto add = [&state](const char* name, std::span<double> values) {
+    state.push_back({name, {static_cast<int>(values.size())}, nullptr, values.data()});
+  };
+  if (encoder_.normalizes()) add("statistics/observation", obs_statistics_.State());
+  if (options_.env.scale_reward) add("statistics/reward", reward_scaler_.State());
+  return state;
+}
+
+void PpoLearner::Loaded(uint64_t updates, uint64_t optimizer_steps) {
+  updates_ = updates;
+  optimizer_steps_ = optimizer_steps;
+  if (encoder_.normalizes()) encoder_.SetStatistics(obs_statistics_.mean(), obs_statistics_.variance());
+  net_.PackAll(parameters_, packed_, true);
+}
+
+}  // namespace millrace

@@ -1,0 +1,110 @@
+// PpoLearner: proximal policy optimisation (Schulman et al. 2017) over a batch of segments. Station: train_step.
+// It owns the weights, gradients, optimizer state and statistics: one flat buffer each in one arena, allocated once;
+// an update allocates nothing. Called from one thread; it spreads its work over the ThreadPool.
+//
+// An update is cut into shards whose number depends on the minibatch alone. A shard takes blocks of rows through
+// forward, loss and backward while they are in its core's caches and adds gradients into a buffer of its own; buffers are
+// added in shard order. So the bits do not depend on the number of threads.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/options.h"
+#include "common/segment.h"
+#include "common/status.h"
+#include "kernels/core/arena.h"
+#include "kernels/core/thread_pool.h"
+#include "kernels/net/policy_view.h"
+#include "kernels/ops/adam.h"
+#include "kernels/ops/ppo_loss.h"
+#include "learner/batch_assembler.h"
+#include "learner/statistics.h"
+
+namespace millrace {
+
+// Means over the minibatches of one update.
+struct PpoReport {
+  double policy_loss = 0, value_loss = 0, entropy = 0, approx_kl_k1 = 0, approx_kl = 0, clip_fraction = 0;
+  double explained_variance = 0, grad_norm = 0, learning_rate = 0, clip_range = 0;
+  int minibatches = 0;  // that were run; fewer than planned when target_kl ended the update
+  int skipped = 0;      // minibatches dropped because a loss or gradient was not finite
+};
+
+class PpoLearner {
+ public:
+  // group_rows: the rows of each segment of a batch. ResourceExhausted when memory does not suffice.
+  static StatusOr<std::unique_ptr<PpoLearner>> Make(const RunOptions& options, const EnvSpec& spec,
+                                                    const std::vector<int>& group_rows, ThreadPool& threads);
+
+  // The current policy; valid until the next Update.
+  PolicyView policy() const;
+
+  // One update on a batch: a segment of every row group, in row order. progress in [0, 1] drives the schedules.
+  // DataLoss naming the op when a loss or a gradient is not finite and run.on_nonfinite is `stop`; the weights are then
+  // those of before the bad minibatch.
+  StatusOr<PpoReport> Update(std::span<const SegmentView> segments, double progress);
+
+  uint64_t updates() const { return updates_; }
+  const ActorCritic& net() const { return net_; }
+
+  // Everything that Update changes, for checkpoints: names and memory. Written to by a loader, who then calls Loaded.
+  struct StateTensor {
+    std::string name;
+    std::vector<int> shape;
+    float* f32 = nullptr;  // one of the two is set
+    double* f64 = nullptr;
+  };
+  std::vector<StateTensor> State();
+  void Loaded(uint64_t updates, uint64_t optimizer_steps);
+  uint64_t optimizer_steps() const { return optimizer_steps_; }
+
+ private:
+  PpoLearner(const RunOptions& options, const EnvSpec& spec, const std::vector<int>& group_rows, ThreadPool& threads);
+  Status Allocate();
+
+  struct Worker;
+  void PrepareSegment(size_t group, Worker& worker);
+  void BootstrapValues(const SegmentView& segment, float* next_value, Worker& worker);
+  void ListSamples();
+  void ExplainedVariance(PpoReport& report) const;
+  void BeginEpoch(uint32_t epoch);
+  int Minibatches() const;
+  Status RunMinibatch(int minibatch, PpoReport& report, bool& stop);
+  void TrainShard(int shard, int first, int count, Worker& worker);
+  void LossAndGradients(int rows, Worker& worker, PpoStats& stats, float* gradients);
+  double ReduceGradients(int shards);
+  void Step(double norm);
+  void PackWeights();
+
+  const RunOptions options_;
+  const EnvSpec spec_;
+  ThreadPool& threads_;
+  ActorCritic net_;
+  ObsEncoder encoder_;
+  BatchAssembler assembler_;
+  ObsStatistics obs_statistics_;
+  RewardScaler reward_scaler_;
+
+  Arena arena_;
+  float *parameters_ = nullptr, *gradients_ = nullptr, *adam_m_ = nullptr, *adam_v_ = nullptr;  // [parameter_floats]
+  float* packed_ = nullptr;            // [packed_floats]
+  float* shard_gradients_ = nullptr;   // [kMaxShards, parameter_floats]
+  float *advantage_ = nullptr, *ret_ = nullptr;       // [capacity], a stride a segment
+  float *next_value_ = nullptr, *reward_ = nullptr;   // [capacity]
+
+  std::vector<int> first_row_;         // of each segment
+  int stride_ = 0;                     // sample ids of segment g are g * stride_ + t * N + n
+  std::span<const SegmentView> segments_;
+  std::vector<int32_t> samples_, order_;  // valid sample ids; as the epoch visits them
+  std::vector<ShiftScale> advantage_scale_;  // [minibatches]
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<PpoStats> shard_stats_;
+  std::vector<double> chunk_squares_;
+  PpoCoefs coefs_{};
+  AdamStep adam_step_{};
+  uint64_t updates_ = 0, optimizer_steps_ = 0;
+};
+
+}  // namespace millrace
