@@ -41,9 +41,9 @@ void ActorCritic::AddTower(const std::string& name, int outputs) {
     layer.weight = AddTensor(absl::StrCat(name, "/", i, "/weight"), in, out);
     layer.bias = AddTensor(absl::StrCat(name, "/", i, "/bias"), 1, out);
     layer.packed = packed_;
-    packed_ += RoundUp(gemm::PackedFloats(in, out));
+    packed_ += RoundUp(kCpuGemm.packed_elements(in, out));
     layer.packed_transposed = packed_;
-    if (i > 0) packed_ += RoundUp(gemm::PackedFloats(out, in));  // nobody wants the gradient of the observation
+    if (i > 0) packed_ += RoundUp(kCpuGemm.packed_elements(out, in));  // nobody wants the gradient of the observation
     tower.push_back(layer);
     in = out;
   }
@@ -89,9 +89,9 @@ void ActorCritic::Pack(int task, const float* parameters, float* packed) const {
   const Layer& layer = towers_[static_cast<size_t>(at / per_tower)][static_cast<size_t>(at % per_tower)];
   const float* weight = parameters + layer.weight;
   if (task < layers) {
-    gemm::Pack(weight, layer.out, layer.in, layer.out, packed + layer.packed);
+    kCpuGemm.pack(weight, layer.out, layer.in, layer.out, packed + layer.packed);
   } else if (at % per_tower > 0) {
-    gemm::PackTransposed(weight, layer.out, layer.in, layer.out, packed + layer.packed_transposed);
+    kCpuGemm.pack_transposed(weight, layer.out, layer.in, layer.out, packed + layer.packed_transposed);
   }
 }
 
@@ -105,7 +105,7 @@ void ActorCritic::ForwardTower(size_t tower, const float* parameters, const floa
   for (size_t i = 0; i < towers_[tower].size(); ++i) {
     const Layer& layer = towers_[tower][i];
     const Workspace::Layer& to = w.layers_[tower][i];
-    gemm::Forward({.m = rows, .n = layer.out, .k = layer.in, .x = x, .ldx = ldx, .w = packed + layer.packed,
+    kCpuGemm.forward({.m = rows, .n = layer.out, .k = layer.in, .x = x, .ldx = ldx, .w = packed + layer.packed,
                    .bias = parameters + layer.bias, .activation = layer.activation, .y = to.y, .ldy = layer.out,
                    .pre = to.pre, .ldpre = layer.out});
     x = to.y;
@@ -131,14 +131,14 @@ void ActorCritic::BackwardTower(size_t tower, const float* packed, const float* 
     const Workspace::Layer* below = i > 0 ? &w.layers_[tower][i - 1] : nullptr;
     const float* input = below != nullptr ? below->y : x;
     const int ld_input = below != nullptr ? layer.in : ldx;
-    gemm::GradWeight({.m = rows, .n = layer.out, .k = layer.in, .x = input, .ldx = ld_input, .dy = dy,
+    kCpuGemm.grad_weight({.m = rows, .n = layer.out, .k = layer.in, .x = input, .ldx = ld_input, .dy = dy,
                       .lddy = layer.out, .dw = gradients + layer.weight, .lddw = layer.out,
                       .db = gradients + layer.bias});
     if (below == nullptr) return;
     float* dx = w.dhidden_[i % 2];
-    gemm::GradInput({.m = rows, .n = layer.out, .k = layer.in, .dy = dy, .lddy = layer.out,
-                     .w_transposed = packed + layer.packed_transposed, .activation = spec_.activation,
-                     .y = below->y, .ldy = layer.in, .pre = below->pre, .ldpre = layer.in, .dx = dx,
+    kCpuGemm.grad_input({.m = rows, .n = layer.out, .k = layer.in, .dy = dy, .lddy = layer.out,
+                     .wt = packed + layer.packed_transposed, .activation = spec_.activation,
+                     .x = below->y, .ldx = layer.in, .pre = below->pre, .ldpre = layer.in, .dx = dx,
                      .lddx = layer.in});
     dy = dx;
   }

@@ -1,0 +1,157 @@
+#include "kernels/net/actor_critic.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernels/net/orthogonal.h"
+#include "kernels/ops/philox.h"
+
+namespace millrace {
+namespace {
+
+std::vector<float> Noise(size_t n, uint32_t stream, float scale) {
+  std::vector<float> x(n);
+  for (size_t i = 0; i < n; ++i) x[i] = scale * (UniformFloat(PhiloxAt(9, Purpose::kTest, stream, i).v[0]) - 0.5f);
+  return x;
+}
+
+// A double forward pass that knows nothing of packing or towers but the documented layout.
+struct DoubleNet {
+  const ActorCritic& net;
+  std::vector<double> parameters;
+
+  static double Activate(Activation a, double x) {
+    switch (a) {
+      case Activation::kTanh: return std::tanh(x);
+      case Activation::kRelu: return x > 0 ? x : 0;
+      case Activation::kSilu: return x / (1 + std::exp(-x));
+      case Activation::kGelu: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+      case Activation::kNone: return x;
+    }
+    return x;
+  }
+  // Outputs of one tower, whose tensors are tensors()[first ..].
+  std::vector<double> Tower(size_t first, const float* x) const {
+    const size_t layers = net.spec().hidden.size() + 1;
+    std::vector<double> h(x, x + net.spec().inputs);
+    for (size_t i = 0; i < layers; ++i) {
+      const ParameterTensor& weight = net.tensors()[first + 2 * i];
+      const ParameterTensor& bias = net.tensors()[first + 2 * i + 1];
+      std::vector<double> y(static_cast<size_t>(weight.cols));
+      for (size_t c = 0; c < y.size(); ++c) {
+        y[c] = parameters[bias.offset + c];
+        for (size_t r = 0; r < h.size(); ++r) y[c] += h[r] * parameters[weight.offset + r * y.size() + c];
+        if (i + 1 < layers) y[c] = Activate(net.spec().activation, y[c]);
+      }
+      h = y;
+    }
+    return h;
+  }
+  // sum over rows of (outputs . g)
+  double Loss(const std::vector<float>& x, int rows, const std::vector<float>& dlogits,
+              const std::vector<float>& dvalue) const {
+    double loss = 0;
+    const int outputs = net.spec().outputs;
+    for (int r = 0; r < rows; ++r) {
+      const float* row = x.data() + r * net.spec().inputs;
+      std::vector<double> out = Tower(0, row);
+      if (!net.spec().shared) out.push_back(Tower(2 * (net.spec().hidden.size() + 1), row)[0]);
+      for (int o = 0; o < outputs; ++o) loss += out[static_cast<size_t>(o)] * dlogits[static_cast<size_t>(r * outputs + o)];
+      loss += out[static_cast<size_t>(outputs)] * dvalue[static_cast<size_t>(r)];
+    }
+    return loss;
+  }
+};
+
+class ActorCriticTest : public testing::TestWithParam<std::tuple<Activation, bool>> {};
+
+TEST_P(ActorCriticTest, ForwardAndBackwardMatchAReferenceInDouble) {
+  ActorCriticSpec spec;
+  spec.inputs = 7;
+  spec.hidden = {19, 6};
+  spec.activation = std::get<0>(GetParam());
+  spec.shared = std::get<1>(GetParam());
+  spec.outputs = 3;
+  const ActorCritic net(spec);
+  const int rows = 5;
+  std::vector<float> parameters = Noise(net.parameter_floats(), 1, 1.0f), packed(net.packed_floats());
+  std::vector<float> gradients(net.parameter_floats(), 0.0f);
+  const std::vector<float> x = Noise(static_cast<size_t>(rows * spec.inputs), 2, 2.0f);
+  const std::vector<float> dlogits = Noise(rows * 3, 3, 1.0f), dvalue = Noise(rows, 4, 1.0f);
+  net.PackAll(parameters.data(), packed.data(), true);
+  ActorCritic::Workspace w(net, 8);
+  net.Forward(parameters.data(), packed.data(), x.data(), spec.inputs, rows, w);
+
+  DoubleNet reference{net, {parameters.begin(), parameters.end()}};
+  for (int r = 0; r < rows; ++r) {
+    const std::vector<double> out = reference.Tower(0, x.data() + r * spec.inputs);
+    for (int o = 0; o < 3; ++o) EXPECT_NEAR(w.logits[r * w.logits_ld + o], out[static_cast<size_t>(o)], 1e-5);
+    const double value = spec.shared ? out[3] : reference.Tower(6, x.data() + r * spec.inputs)[0];
+    EXPECT_NEAR(w.value[r * w.value_ld], value, 1e-5);
+    for (int o = 0; o < 3; ++o) w.dlogits[r * w.logits_ld + o] = dlogits[static_cast<size_t>(r * 3 + o)];
+    w.dvalue[r * w.value_ld] = dvalue[static_cast<size_t>(r)];
+  }
+  net.Backward(packed.data(), x.data(), spec.inputs, rows, w, gradients.data());
+  for (const ParameterTensor& tensor : net.tensors()) {
+    for (int i = 0; i < tensor.rows * tensor.cols; ++i) {
+      double& p = reference.parameters[tensor.offset + static_cast<size_t>(i)];
+      const double saved = p, h = 1e-5;
+      p = saved + h;
+      const double up = reference.Loss(x, rows, dlogits, dvalue);
+      p = saved - h;
+      const double down = reference.Loss(x, rows, dlogits, dvalue);
+      p = saved;
+      const double expected = (up - down) / (2 * h);
+      EXPECT_NEAR(gradients[tensor.offset + static_cast<size_t>(i)], expected, 2e-4 * (1 + std::abs(expected)))
+          << tensor.name << " " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ActorCriticTest,
+                         testing::Combine(testing::Values(Activation::kTanh, Activation::kRelu, Activation::kGelu,
+                                                          Activation::kSilu),
+                                          testing::Bool()));
+
+TEST(ActorCritic, ARowsBitsDoNotDependOnTheRowsBesideIt) {
+  ActorCriticSpec spec;
+  spec.inputs = 118;
+  spec.hidden = {128, 128};
+  spec.outputs = 3;
+  const ActorCritic net(spec);
+  std::vector<float> parameters(net.parameter_floats()), packed(net.packed_floats());
+  net.Initialize(3, PolicySection{}, parameters.data());
+  net.PackAll(parameters.data(), packed.data(), false);
+  const int rows = 64;
+  const std::vector<float> x = Noise(static_cast<size_t>(rows * spec.inputs), 5, 2.0f);
+  ActorCritic::Workspace all(net, rows), one(net, rows);
+  net.Forward(parameters.data(), packed.data(), x.data(), spec.inputs, rows, all);
+  for (int r = 0; r < rows; ++r) {
+    net.Forward(parameters.data(), packed.data(), x.data() + r * spec.inputs, spec.inputs, 1, one);
+    for (int o = 0; o < 3; ++o) EXPECT_EQ(one.logits[o], all.logits[r * all.logits_ld + o]);
+    EXPECT_EQ(one.value[0], all.value[r * all.value_ld]);
+  }
+}
+
+TEST(OrthogonalInit, ShorterSideIsOrthonormalTimesTheGain) {
+  for (const auto& [rows, cols] : {std::pair{12, 5}, {5, 12}, {8, 8}, {6, 1}}) {
+    std::vector<float> w(static_cast<size_t>(rows * cols));
+    OrthogonalInit(4, 2, rows, cols, cols, 1.5, w.data());
+    const bool tall = rows >= cols;
+    const int count = tall ? cols : rows, length = tall ? rows : cols;
+    for (int i = 0; i < count; ++i) {
+      for (int j = 0; j < count; ++j) {
+        double dot = 0;
+        for (int k = 0; k < length; ++k) {
+          const auto at = [&](int v) { return w[static_cast<size_t>(tall ? k * cols + v : v * cols + k)]; };
+          dot += static_cast<double>(at(i)) * at(j);
+        }
+        EXPECT_NEAR(dot, i == j ? 2.25 : 0.0, 1e-5);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace millrace
