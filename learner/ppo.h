@@ -18,6 +18,7 @@
 #include "kernels/core/thread_pool.h"
 #include "kernels/net/policy_view.h"
 #include "kernels/ops/adam.h"
+#include "kernels/ops/moments.h"
 #include "kernels/ops/ppo_loss.h"
 #include "learner/batch_assembler.h"
 #include "learner/statistics.h"
@@ -74,8 +75,9 @@ class PpoLearner {
   Status RunMinibatch(int minibatch, PpoReport& report, bool& stop);
   void TrainShard(int shard, int first, int count, Worker& worker);
   void LossAndGradients(int rows, Worker& worker, PpoStats& stats, float* gradients);
-  double ReduceGradients(int shards);
-  void Step(double norm);
+  int FlatChunks() const;
+  double ReduceGradients(int shards, double learning_rate);
+  void Step();
   void PackWeights();
 
   const RunOptions options_;

@@ -15,4 +15,12 @@ inline void RunSerial(const typename Op::Params& params) {
   for (int tile = 0; tile < tiles; ++tile) Op{}(team, tile, params, shared);
 }
 
+// One tile of it, for callers that spread tiles over threads.
+template <class Op>
+inline void RunTile(int tile, const typename Op::Params& params) {
+  SerialTeam team;
+  typename Op::Shared shared;
+  Op{}(team, tile, params, shared);
+}
+
 }  // namespace millrace
