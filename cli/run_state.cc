@@ -1,0 +1,148 @@
+#include "cli/run_state.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/config/config.h"
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::json;
+
+std::vector<uint64_t> Shape(const std::vector<int>& shape) { return {shape.begin(), shape.end()}; }
+
+// Doubles must come back as the same bits; JSON numbers of nlohmann do, but not infinities.
+double Number(const Json& json, const char* key) {
+  const auto it = json.find(key);
+  return it != json.end() && it->is_number() ? it->get<double>() : 0.0;
+}
+uint64_t Count(const Json& json, const char* key) {
+  const auto it = json.find(key);
+  return it != json.end() && it->is_number_unsigned() ? it->get<uint64_t>() : 0;
+}
+
+Status OtherRun(const Checkpoint& checkpoint, const Status& status) {
+  return absl::InvalidArgumentError(absl::StrCat(checkpoint.path, ": ", status.message(),
+                                                 "; the checkpoint is of another network or environment: policy.* and "
+                                                 "env.* must be as they were"));
+}
+
+Status CopyState(const Checkpoint& checkpoint, const PpoLearner::StateTensor& tensor) {
+  size_t n = 1;
+  for (int d : tensor.shape) n *= static_cast<size_t>(d);
+  const NamedTensor* found = checkpoint.content.Find(tensor.name);
+  if (found != nullptr && found->shape != Shape(tensor.shape)) {
+    return OtherRun(checkpoint, absl::InvalidArgumentError(absl::StrCat("tensor ", tensor.name, " is ",
+                                                                        DescribeTensor(*found))));
+  }
+  const Status status = tensor.f32 != nullptr
+                            ? CopyTensor(checkpoint.content, tensor.name, std::span<float>(tensor.f32, n))
+                            : CopyTensor(checkpoint.content, tensor.name, std::span<double>(tensor.f64, n));
+  return status.ok() ? status : OtherRun(checkpoint, status);
+}
+
+}  // namespace
+
+void EpisodeWindow::Add(double ret, double length) {
+  const size_t at = static_cast<size_t>(total_ % returns_.size());
+  returns_[at] = ret;
+  lengths_[at] = length;
+  ++total_;
+}
+
+double EpisodeWindow::Mean(const std::vector<double>& values, size_t n) const {
+  double sum = 0;
+  for (size_t i = 1; i <= n; ++i) sum += values[static_cast<size_t>((total_ - i) % values.size())];
+  return sum / static_cast<double>(n);
+}
+
+CheckpointData RunState::Pack(const RunOptions& options, PpoLearner& learner, const EnvPool& pool,
+                              const std::vector<std::byte>& rows) const {
+  CheckpointData data;
+  for (const PpoLearner::StateTensor& tensor : learner.State()) {
+    size_t n = 1;
+    for (int d : tensor.shape) n *= static_cast<size_t>(d);
+    if (tensor.f32 != nullptr) {
+      data.tensors.push_back(
+          MakeTensor(tensor.name, std::span<const float>(tensor.f32, n), Shape(tensor.shape)));
+    } else {
+      data.tensors.push_back(
+          MakeTensor(tensor.name, std::span<const double>(tensor.f64, n), Shape(tensor.shape)));
+    }
+  }
+  const auto row_count = static_cast<uint64_t>(pool.rows());
+  data.tensors.push_back({"env/rows", TensorType::kU8, {row_count, rows.size() / row_count}, rows});
+  data.tensors.push_back(MakeTensor("episodes/returns", std::span<const double>(episodes.returns_)));
+  data.tensors.push_back(MakeTensor("episodes/lengths", std::span<const double>(episodes.lengths_)));
+  data.metadata["config"] = SerializeConfig(options);
+  const Json counters = {
+      {"updates", learner.updates()},       {"optimizer_steps", learner.optimizer_steps()},
+      {"steps", steps},                     {"agent_steps", agent_steps},
+      {"seconds", seconds},                 {"updates_skipped", updates_skipped},
+      {"target_reached", target_reached},   {"target_steps", target_steps},
+      {"target_seconds", target_seconds},   {"has_best", has_best},
+      {"best_return", best_return},         {"next_eval", next_eval},
+      {"episodes", episodes.total()},
+  };
+  data.metadata["counters"] = counters.dump();
+  return data;
+}
+
+Status RunState::Restore(const Checkpoint& checkpoint, PpoLearner& learner, EnvPool& pool) {
+  for (const PpoLearner::StateTensor& tensor : learner.State()) MILL_RETURN_IF_ERROR(CopyState(checkpoint, tensor));
+  const NamedTensor* rows = checkpoint.content.Find("env/rows");
+  if (rows == nullptr || rows->type != TensorType::kU8) {
+    return OtherRun(checkpoint, absl::NotFoundError("no tensor env/rows"));
+  }
+  if (Status status = pool.LoadRows({rows->bytes.begin(), rows->bytes.end()}); !status.ok()) {
+    return OtherRun(checkpoint, status);
+  }
+  for (auto& [name, values] : {std::pair{"episodes/returns", &episodes.returns_}, {"episodes/lengths", &episodes.lengths_}}) {
+    if (Status status = CopyTensor(checkpoint.content, name, std::span<double>(*values)); !status.ok()) {
+      return OtherRun(checkpoint, status);
+    }
+  }
+  const auto it = checkpoint.content.metadata.find("counters");
+  const Json counters = it == checkpoint.content.metadata.end() ? Json() : Json::parse(it->second, nullptr, false);
+  if (!counters.is_object()) return OtherRun(checkpoint, absl::NotFoundError("no counters in its metadata"));
+  steps = Count(counters, "steps");
+  agent_steps = Count(counters, "agent_steps");
+  seconds = Number(counters, "seconds");
+  updates_skipped = Count(counters, "updates_skipped");
+  target_reached = counters.value("target_reached", false);
+  target_steps = Count(counters, "target_steps");
+  target_seconds = Number(counters, "target_seconds");
+  has_best = counters.value("has_best", false);
+  best_return = Number(counters, "best_return");
+  next_eval = Count(counters, "next_eval");
+  episodes.total_ = Count(counters, "episodes");
+  learner.Loaded(Count(counters, "updates"), Count(counters, "optimizer_steps"));
+  return absl::OkStatus();
+}
+
+Status RestoreWeights(const Checkpoint& checkpoint, PpoLearner& learner) {
+  for (const PpoLearner::StateTensor& tensor : learner.State()) {
+    if (absl::StartsWith(tensor.name, "adam_") || tensor.name == "statistics/reward") continue;
+    MILL_RETURN_IF_ERROR(CopyState(checkpoint, tensor));
+  }
+  learner.Loaded(0, 0);
+  return absl::OkStatus();
+}
+
+StatusOr<Checkpoint> OpenCheckpoint(FileSystem& fs, const std::string& run_or_file, const std::string& which) {
+  if (absl::EndsWith(run_or_file, ".safetensors")) return LoadCheckpoint(fs, run_or_file);
+  if (absl::EndsWith(which, ".safetensors")) return LoadCheckpoint(fs, which);
+  const std::string dir = JoinPath(run_or_file, "checkpoints");
+  if (!FileExists(fs, dir)) {
+    return absl::NotFoundError(absl::StrCat(run_or_file, ": not a run's folder (it has no checkpoints/)"));
+  }
+  const bool best = which == "best" || (which.empty() && FileExists(fs, BestCheckpointPath(dir)));
+  if (best) return LoadCheckpoint(fs, BestCheckpointPath(dir));
+  return LoadLatestCheckpoint(fs, dir, nullptr);
+}
+
+}  // namespace millrace

@@ -1,0 +1,71 @@
+// RunState: what a run has done so far beyond the learner's and the environments' own state, and how all of it goes into
+// a checkpoint and comes back. Used by the trainer, evaluation and warm start. One thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "actor/env_pool.h"
+#include "common/checkpoint.h"
+#include "common/options.h"
+#include "common/status.h"
+#include "learner/ppo.h"
+
+namespace millrace {
+
+// The last episodes' returns and lengths; a ring of fixed size.
+class EpisodeWindow {
+ public:
+  explicit EpisodeWindow(size_t size) : returns_(size), lengths_(size) {}
+  void Add(double ret, double length);
+  size_t count() const { return total_ < returns_.size() ? static_cast<size_t>(total_) : returns_.size(); }
+  size_t capacity() const { return returns_.size(); }
+  uint64_t total() const { return total_; }
+  // Means over the last n episodes (n at most count(), at least 1).
+  double ReturnMean(size_t n) const { return Mean(returns_, n); }
+  double LengthMean(size_t n) const { return Mean(lengths_, n); }
+
+ private:
+  friend struct RunState;
+  double Mean(const std::vector<double>& values, size_t n) const;
+  std::vector<double> returns_, lengths_;
+  uint64_t total_ = 0;
+};
+
+struct RunState {
+  explicit RunState(size_t window) : episodes(window) {}
+
+  uint64_t steps = 0;         // environment steps
+  uint64_t agent_steps = 0;   // steps a row; keys the actions' randomness
+  double seconds = 0;         // of training, over all sessions of the run
+  uint64_t updates_skipped = 0;
+  bool target_reached = false;
+  uint64_t target_steps = 0;  // when it was first reached
+  double target_seconds = 0;
+  bool has_best = false;
+  double best_return = 0;     // of evaluations
+  uint64_t next_eval = 0;     // steps
+  EpisodeWindow episodes;
+
+  // Calls `write` with everything a run needs to go on; the views in it live as long as the call.
+  template <class Write>
+  auto WithCheckpoint(const RunOptions& options, PpoLearner& learner, const EnvPool& pool, const Write& write) {
+    const std::vector<std::byte> rows = pool.SaveRows();
+    return write(Pack(options, learner, pool, rows));
+  }
+  // InvalidArgument naming the tensor when the checkpoint is of another network or other environments.
+  Status Restore(const Checkpoint& checkpoint, PpoLearner& learner, EnvPool& pool);
+
+ private:
+  CheckpointData Pack(const RunOptions& options, PpoLearner& learner, const EnvPool& pool,
+                      const std::vector<std::byte>& rows) const;
+};
+
+// Loads weights and statistics only, for evaluation and warm start; the optimizer and the counters stay new.
+Status RestoreWeights(const Checkpoint& checkpoint, PpoLearner& learner);
+
+// Opens a checkpoint: of a run's folder the best, the latest, or a file. `which`: "best", "latest" or a file name.
+StatusOr<Checkpoint> OpenCheckpoint(FileSystem& fs, const std::string& run_or_file, const std::string& which);
+
+}  // namespace millrace
