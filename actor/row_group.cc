@@ -37,9 +37,16 @@ Status EnvFault::ToStatus() const {
 
 StatusOr<std::unique_ptr<RowGroup>> RowGroup::Make(const EnvSection& options, uint64_t seed, uint32_t first_row,
                                                    int rows) {
+  MILL_ASSIGN_OR_RETURN(auto env, MakeEnv(options.id, rows, options.params));
+  return Wrap(std::move(env), options, seed, first_row);
+}
+
+std::unique_ptr<RowGroup> RowGroup::Wrap(std::unique_ptr<Env> env, const EnvSection& options, uint64_t seed,
+                                         uint32_t first_row) {
   auto group = std::unique_ptr<RowGroup>(new RowGroup);
-  MILL_ASSIGN_OR_RETURN(group->env_, MakeEnv(options.id, rows, options.params));
+  group->env_ = std::move(env);
   const EnvSpec& raw = group->env_->spec();
+  const int rows = group->env_->rows();
   group->spec_ = raw;
   group->seed_ = seed;
   group->first_row_ = first_row;

@@ -29,8 +29,12 @@ struct EnvFault {
 
 class RowGroup {
  public:
-  // Rows first_row .. first_row + rows - 1 of a run with this seed. Errors as MakeEnv's, or a wrong wrapper setting.
-  static StatusOr<std::unique_ptr<RowGroup>> Make(const EnvSection& env, uint64_t seed, uint32_t first_row, int rows);
+  // Rows first_row .. first_row + rows - 1 of a run with this seed. Errors as MakeEnv's.
+  static StatusOr<std::unique_ptr<RowGroup>> Make(const EnvSection& options, uint64_t seed, uint32_t first_row,
+                                                  int rows);
+  // The same around an environment that the caller has made.
+  static std::unique_ptr<RowGroup> Wrap(std::unique_ptr<Env> env, const EnvSection& options, uint64_t seed,
+                                        uint32_t first_row);
 
   const EnvSpec& spec() const { return spec_; }  // after the wrappers; max_episode_steps in agent steps
   int rows() const { return rows_; }
