@@ -47,6 +47,9 @@ class PpoLearner {
   // those of before the bad minibatch.
   StatusOr<PpoReport> Update(std::span<const SegmentView> segments, double progress);
 
+  // Counts an update whose batch is not to be trained on.
+  void SkipUpdate() { ++updates_; }
+
   uint64_t updates() const { return updates_; }
   const ActorCritic& net() const { return net_; }
 

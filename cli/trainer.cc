@@ -1,0 +1,143 @@
+#include "cli/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+
+namespace millrace {
+namespace {
+constexpr size_t kReportWindow = 100;  // episodes, where no target asks for another number
+constexpr uint64_t kEvalSeedOffset = 0x6576616cull;  // evaluation never repeats a training episode
+
+using Clock = std::chrono::steady_clock;
+double Millis(Clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
+}  // namespace
+
+Status ValidateForEnv(const RunOptions& options, const EnvSpec& spec) {
+  if (options.env.group_rows > options.env.rows) {
+    return absl::InvalidArgumentError(absl::StrCat("env.group_rows: ", options.env.group_rows,
+                                                   " is more than env.rows, ", options.env.rows));
+  }
+  for (size_t d = 0; spec.action.box() && d < spec.action.low.size(); ++d) {
+    if (options.env.clip_actions && !(spec.action.low[d] <= spec.action.high[d])) {
+      return absl::InvalidArgumentError(absl::StrCat("env.id: ", spec.id, " has no valid bounds in action ", d));
+    }
+  }
+  return absl::OkStatus();
+}
+
+Trainer::Trainer(const RunOptions& options)
+    : options_(options),
+      threads_(std::make_unique<ThreadPool>(
+          static_cast<int>(options.run.threads > 0 ? options.run.threads : AvailableCpus()))),
+      state_(std::max<size_t>(kReportWindow, options.run.stop_window)) {
+  state_.next_eval = options.eval.every;
+}
+
+StatusOr<std::unique_ptr<Trainer>> Trainer::Make(const RunOptions& options) {
+  auto trainer = std::unique_ptr<Trainer>(new Trainer(options));
+  MILL_ASSIGN_OR_RETURN(trainer->pool_, EnvPool::Make(options.env, options.run.seed,
+                                                      static_cast<int>(options.ppo.horizon), *trainer->threads_));
+  const EnvPool& pool = *trainer->pool_;
+  MILL_RETURN_IF_ERROR(ValidateForEnv(options, pool.spec()));
+  const std::vector<int> groups = EnvPool::GroupRows(pool.rows(), static_cast<int>(options.env.group_rows));
+  MILL_ASSIGN_OR_RETURN(trainer->learner_, PpoLearner::Make(options, pool.spec(), groups, *trainer->threads_));
+  return trainer;
+}
+
+double Trainer::RecentReturn() const {
+  const size_t window = options_.run.stop_window > 0 ? options_.run.stop_window : kReportWindow;
+  const size_t n = std::min(window, state_.episodes.count());
+  return n > 0 ? state_.episodes.ReturnMean(n) : MetricsRow::kUnknown;
+}
+
+bool Trainer::Done() const {
+  return state_.steps >= options_.run.steps || (state_.target_reached && options_.run.stop_window > 0);
+}
+
+void Trainer::TakeEpisodes(MetricsRow& row) {
+  for (const SegmentView& segment : pool_->segments()) {
+    for (int e = 0; e < segment.episode_count(); ++e) {
+      const EpisodeRecord& episode = segment.episodes()[e];
+      state_.episodes.Add(episode.ret, episode.length);
+      row.return_min = std::fmin(row.return_min, episode.ret);
+      row.return_max = std::fmax(row.return_max, episode.ret);
+      ++row.episodes;
+    }
+  }
+  row.return_mean = RecentReturn();
+  if (const size_t n = std::min(kReportWindow, state_.episodes.count()); n > 0) {
+    row.length_mean = state_.episodes.LengthMean(n);
+  }
+}
+
+Status Trainer::CheckFaults(bool& drop) {
+  const EnvFault* fault = pool_->fault();
+  drop = fault != nullptr;
+  if (!drop) return absl::OkStatus();
+  if (options_.run.on_nonfinite == OnNonfinite::kStop) return fault->ToStatus();
+  pool_->ClearFaults();
+  return absl::OkStatus();
+}
+
+StatusOr<MetricsRow> Trainer::Iterate() {
+  MetricsRow row;
+  const Clock::time_point begin = Clock::now();
+  const double progress = static_cast<double>(state_.steps) / static_cast<double>(options_.run.steps);
+  pool_->Collect(learner_->policy(), state_.agent_steps);
+  const Clock::time_point collected = Clock::now();
+  bool drop = false;
+  MILL_RETURN_IF_ERROR(CheckFaults(drop));
+  PpoReport report;
+  if (drop) {
+    ++state_.updates_skipped;
+    learner_->SkipUpdate();
+  } else {
+    MILL_ASSIGN_OR_RETURN(report, learner_->Update(pool_->segments(), progress));
+    state_.updates_skipped += static_cast<uint64_t>(report.skipped);
+  }
+  const Clock::time_point updated = Clock::now();
+  state_.agent_steps += options_.ppo.horizon;
+  state_.steps += static_cast<uint64_t>(options_.env.rows) * options_.ppo.horizon * options_.env.action_repeat;
+  TakeEpisodes(row);
+  const double total = Millis(Clock::now() - begin);
+  state_.seconds += total / 1000;
+  const uint32_t window = options_.run.stop_window;
+  if (!state_.target_reached && window > 0 && state_.episodes.count() >= window &&
+      state_.episodes.ReturnMean(window) >= options_.run.stop_at_return) {
+    state_.target_reached = true;
+    state_.target_steps = state_.steps;
+    state_.target_seconds = state_.seconds;
+  }
+  row.update = learner_->updates();
+  row.steps = state_.steps;
+  row.seconds = state_.seconds;
+  row.ms_per_update = total;
+  row.ms_rollout = Millis(collected - begin);
+  row.ms_inference = 1000 * pool_->inference_seconds() / threads_->threads();
+  row.ms_update = Millis(updated - collected);
+  row.ms_rest = total - row.ms_rollout - row.ms_update;
+  row.steps_per_second =
+      1000.0 * options_.env.rows * options_.ppo.horizon * options_.env.action_repeat / std::max(total, 1e-6);
+  row.policy_loss = report.policy_loss;
+  row.value_loss = report.value_loss;
+  row.entropy = report.entropy;
+  row.approx_kl = report.approx_kl;
+  row.approx_kl_k1 = report.approx_kl_k1;
+  row.clip_fraction = report.clip_fraction;
+  row.explained_variance = report.explained_variance;
+  row.grad_norm = report.grad_norm;
+  row.learning_rate = report.learning_rate;
+  row.clip_range = report.clip_range;
+  row.updates_skipped = state_.updates_skipped;
+  return row;
+}
+
+StatusOr<EvalResult> Trainer::EvaluateNow() {
+  return Evaluate(options_.env, learner_->policy(), static_cast<int>(options_.eval.episodes),
+                  options_.run.seed ^ kEvalSeedOffset, *threads_);
+}
+
+}  // namespace millrace
