@@ -19,12 +19,12 @@ void PolicyRunner::Act(const PolicyView& policy, const SegmentView& segment, int
   policy.net->Forward(policy.parameters, policy.packed, x, policy.encoder->width(), rows, workspace_);
   const size_t action_offset = offset * static_cast<size_t>(action_.width());
   if (action_.box()) {
-    RunSerial<SampleGaussian>({.rows = rows, .dims = action_.width(), .mean = workspace_.logits,
-                               .ld = workspace_.logits_ld, .log_std = policy.net->log_std(policy.parameters),
+    RunSerial<SampleGaussian>({.rows = rows, .mean = workspace_.logits, .ld = workspace_.logits_ld,
+                                    .log_std = policy.net->log_std(policy.parameters), .dims = action_.width(),
                                     .seed = seed, .purpose = purpose, .first_row = first_row, .step = step,
                                     .deterministic = deterministic,
                                     .action = static_cast<float*>(segment.action()) + action_offset,
-                                    .log_prob = segment.log_prob() + offset, .entropy = nullptr});
+                                    .log_prob = segment.log_prob() + offset});
   } else {
     const uint8_t* mask = segment.mask();
     if (mask != nullptr) mask += offset * static_cast<size_t>(action_.outputs());

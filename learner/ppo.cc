@@ -19,16 +19,6 @@ constexpr int kBlockRows = 64;   // rows that go through forward, loss and backw
 constexpr int kMaxShards = 16;
 
 int ShardsOf(int samples) { return std::clamp((samples + kBlockRows - 1) / kBlockRows, 1, kMaxShards); }
-
-void Add(const PpoStats& from, PpoStats& to) {
-  to.policy_loss += from.policy_loss;
-  to.value_loss += from.value_loss;
-  to.entropy += from.entropy;
-  to.kl_k1 += from.kl_k1;
-  to.kl_k3 += from.kl_k3;
-  to.clip_fraction += from.clip_fraction;
-  to.nonfinite += from.nonfinite;
-}
 }  // namespace
 
 struct PpoLearner::Worker {
@@ -55,6 +45,8 @@ PpoLearner::PpoLearner(const RunOptions& options, const EnvSpec& spec, const std
   }
   stride_ = static_cast<int>(options.ppo.horizon) * *std::max_element(group_rows.begin(), group_rows.end());
 }
+
+PpoLearner::~PpoLearner() = default;
 
 StatusOr<std::unique_ptr<PpoLearner>> PpoLearner::Make(const RunOptions& options, const EnvSpec& spec,
                                                        const std::vector<int>& group_rows, ThreadPool& threads) {
@@ -89,7 +81,7 @@ Status PpoLearner::Allocate() {
   order_.reserve(capacity);
   advantage_scale_.resize(capacity / std::max<size_t>(1, options_.ppo.minibatch_size) + 2);
   shard_stats_.resize(kMaxShards);
-  chunk_squares_.resize(static_cast<size_t>(FlatChunks()));
+  chunk_squares_.resize(static_cast<size_t>(GradReduce::Chunks(static_cast<int>(n))));
   for (int i = 0; i < threads_.threads(); ++i) workers_.push_back(std::make_unique<Worker>(net_, spec_));
   return absl::OkStatus();
 }
@@ -162,14 +154,11 @@ int PpoLearner::Minibatches() const {
 // their normalisation.
 void PpoLearner::BeginEpoch(uint32_t epoch) {
   const auto n = static_cast<uint32_t>(samples_.size());
-  const Permutation permutation =
-      MakePermutation(n, options_.run.seed, 0, updates_ * options_.ppo.epochs + epoch);
+  const Philox4 key = PhiloxAt(options_.run.seed, Purpose::kShuffle, epoch, updates_);
   constexpr uint32_t kPiece = 4096;
   threads_.ParallelFor(static_cast<int>((n + kPiece - 1) / kPiece), [&](int piece, int) {
     const uint32_t begin = static_cast<uint32_t>(piece) * kPiece, end = std::min(n, begin + kPiece);
-    RunSerial<FillPermutation>({.permutation = permutation, .first = begin, .count = static_cast<int>(end - begin),
-                                .out = order_.data() + begin});
-    for (uint32_t i = begin; i < end; ++i) order_[i] = samples_[static_cast<size_t>(order_[i])];
+    for (uint32_t i = begin; i < end; ++i) order_[i] = samples_[Permute(i, n, key)];
   });
   if (options_.ppo.advantage_norm == AdvantageNorm::kOff) {
     std::fill(advantage_scale_.begin(), advantage_scale_.end(), ShiftScale{});
@@ -191,8 +180,8 @@ void PpoLearner::BeginEpoch(uint32_t epoch) {
 StatusOr<PpoReport> PpoLearner::Update(std::span<const SegmentView> segments, double progress) {
   segments_ = segments;
   PpoReport report;
-  report.learning_rate = ScheduleAt(options_.ppo.lr_schedule, options_.ppo.learning_rate, 0.0, progress);
-  report.clip_range = ScheduleAt(options_.ppo.clip_schedule, options_.ppo.clip_range, 0.0, progress);
+  report.learning_rate = Scheduled(options_.ppo.lr_schedule, options_.ppo.learning_rate, progress);
+  report.clip_range = Scheduled(options_.ppo.clip_schedule, options_.ppo.clip_range, progress);
   reward_scaler_.Observe(segments, threads_);
   threads_.ParallelFor(static_cast<int>(segments.size()), [&](int group, int worker) {
     PrepareSegment(static_cast<size_t>(group), *workers_[static_cast<size_t>(worker)]);
@@ -221,24 +210,24 @@ StatusOr<PpoReport> PpoLearner::Update(std::span<const SegmentView> segments, do
 Status PpoLearner::RunMinibatch(int minibatch, PpoReport& report, bool& stop) {
   const int size = static_cast<int>(options_.ppo.minibatch_size), total = static_cast<int>(samples_.size());
   const int first = minibatch * size, count = std::min(size, total - first);
-  const ShiftScale scale = advantage_scale_[static_cast<size_t>(minibatch)];
+  const ShiftScale norm = advantage_scale_[static_cast<size_t>(minibatch)];
   coefs_ = PpoCoefs{.clip_range = static_cast<float>(report.clip_range),
                     .value_clip = static_cast<float>(options_.ppo.value_clip),
                     .entropy_coef = static_cast<float>(options_.ppo.entropy_coef),
                     .value_coef = static_cast<float>(options_.ppo.value_coef),
                     .inv_count = 1.0f / static_cast<float>(count),
-                    .adv_shift = scale.shift,
-                    .adv_scale = scale.scale};
+                    .adv_shift = norm.shift,
+                    .adv_scale = norm.scale};
   const int shards = ShardsOf(count), rows = (count + shards - 1) / shards;
   threads_.ParallelFor(shards, [&](int shard, int worker) {
     const int begin = std::min(count, shard * rows), end = std::min(count, begin + rows);
     TrainShard(shard, first + begin, end - begin, *workers_[static_cast<size_t>(worker)]);
   });
   PpoStats sums{};
-  for (int shard = 0; shard < shards; ++shard) Add(shard_stats_[static_cast<size_t>(shard)], sums);
-  const double norm = ReduceGradients(shards, report.learning_rate);
+  for (int shard = 0; shard < shards; ++shard) sums.Add(shard_stats_[static_cast<size_t>(shard)]);
+  const double norm_squared = ReduceGradients(shards);
   ++report.minibatches;
-  if (sums.nonfinite > 0 || adam_step_.skip != 0) {
+  if (sums.nonfinite > 0 || !std::isfinite(norm_squared)) {
     if (options_.run.on_nonfinite == OnNonfinite::kSkip) {
       ++report.skipped;
       return absl::OkStatus();
@@ -254,13 +243,14 @@ Status PpoLearner::RunMinibatch(int minibatch, PpoReport& report, bool& stop) {
   report.approx_kl_k1 += sums.kl_k1 / count;
   report.approx_kl += sums.kl_k3 / count;
   report.clip_fraction += sums.clip_fraction / count;
-  report.grad_norm += norm;
+  report.grad_norm += std::sqrt(norm_squared);
   // The minibatch that shows the policy has moved too far is not stepped on.
   if (options_.ppo.target_kl > 0 && sums.kl_k3 / count > 1.5 * options_.ppo.target_kl) {
     stop = true;
     return absl::OkStatus();
   }
-  Step();
+  adam_step_.lr = static_cast<float>(report.learning_rate);
+  Step(norm_squared);
   return absl::OkStatus();
 }
 
@@ -280,47 +270,41 @@ void PpoLearner::LossAndGradients(int rows, Worker& worker, PpoStats& stats, flo
   const SampleBlock& block = worker.block;
   const float* x = block.x.data();
   net_.Forward(parameters_, packed_, x, encoder_.width(), rows, w);
-  const ActionSpec& action = spec_.action;
   RunSerial<PpoLoss>({.rows = rows, .logits = w.logits, .ld = w.logits_ld,
-                      .mask = block.mask.empty() ? nullptr : block.mask.data(),
-                      .heads = action.box() ? 0 : action.width(),
-                      .nvec = action.box() ? nullptr : action.nvec.data(),
-                      .dims = action.box() ? action.width() : 0, .log_std = net_.log_std(parameters_),
+                      .mask = block.mask.empty() ? nullptr : block.mask.data(), .heads = spec_.action.width(),
+                      .nvec = spec_.action.nvec.data(), .log_std = net_.log_std(parameters_),
                       .action = block.action.data(), .old_log_prob = block.log_prob.data(),
                       .advantage = block.advantage.data(), .old_value = block.value.data(), .ret = block.ret.data(),
                       .value = w.value, .value_ld = w.value_ld, .coefs = &coefs_, .dlogits = w.dlogits,
-                      .dvalue = w.dvalue, .dlog_std = net_.log_std(gradients), .stats = &stats,
-                      .tile_stride = 0});
+                      .dvalue = w.dvalue, .dlog_std = net_.log_std(gradients), .stats = &stats});
   net_.Backward(packed_, x, encoder_.width(), rows, w, gradients);
 }
 
-int PpoLearner::FlatChunks() const {
-  return (static_cast<int>(net_.parameter_floats()) + kFlatChunk - 1) / kFlatChunk;
+// Adds the shards' gradients in order and returns the squared norm of the sum.
+double PpoLearner::ReduceGradients(int shards) {
+  const int n = static_cast<int>(net_.parameter_floats());
+  threads_.ParallelFor(GradReduce::Chunks(n), [&](int chunk, int) {
+    RunTile<GradReduce>(chunk, {.n = n, .shards = shards, .shard_gradients = shard_gradients_,
+                                .shard_stride = net_.parameter_floats(), .gradients = gradients_,
+                                .chunk_squares = chunk_squares_.data()});
+  });
+  double sum = 0;
+  for (double square : chunk_squares_) sum += square;
+  return sum;
 }
 
-// Adds the shards' gradients in order and prepares the step; returns the norm of the sum.
-double PpoLearner::ReduceGradients(int shards, double learning_rate) {
-  const GradReduce::Params params{.n = static_cast<int>(net_.parameter_floats()),
-                                  .shards = shards,
-                                  .shard_grads = shard_gradients_,
-                                  .stride = net_.parameter_floats(),
-                                  .grad = gradients_,
-                                  .norm_sq = chunk_squares_.data()};
-  threads_.ParallelFor(FlatChunks(), [&](int chunk, int) { RunTile<GradReduce>(chunk, params); });
+void PpoLearner::Step(double norm_squared) {
   const PpoSection& ppo = options_.ppo;
-  adam_step_ = MakeAdamStep({ppo.adam_beta1, ppo.adam_beta2, ppo.adam_eps, ppo.weight_decay}, learning_rate,
-                            static_cast<int64_t>(optimizer_steps_) + 1);
-  float norm = 0;
-  RunSerial<ClipGlobalNorm>({.chunks = FlatChunks(), .norm_sq = chunk_squares_.data(),
-                             .max_norm = static_cast<float>(ppo.max_grad_norm), .step = &adam_step_, .norm = &norm});
-  return static_cast<double>(norm);
-}
-
-void PpoLearner::Step() {
   ++optimizer_steps_;
-  const Adam::Params params{.w = parameters_, .g = gradients_, .m = adam_m_, .v = adam_v_,
-                            .n = static_cast<int>(net_.parameter_floats()), .step = &adam_step_, .zero_grad = false};
-  threads_.ParallelFor(FlatChunks(), [&](int chunk, int) { RunTile<Adam>(chunk, params); });
+  adam_step_.Set(static_cast<float>(ppo.adam_beta1), static_cast<float>(ppo.adam_beta2),
+                 static_cast<float>(ppo.adam_eps), static_cast<float>(ppo.weight_decay), optimizer_steps_);
+  adam_step_.grad_scale = ppo.max_grad_norm > 0 ? ClipScale(norm_squared, static_cast<float>(ppo.max_grad_norm)) : 1.0f;
+  const int n = static_cast<int>(net_.parameter_floats());
+  threads_.ParallelFor(GradReduce::Chunks(n), [&](int chunk, int) {
+    const int begin = chunk * GradReduce::kChunk, count = std::min(GradReduce::kChunk, n - begin);
+    RunSerial<Adam>({.w = parameters_ + begin, .g = gradients_ + begin, .m = adam_m_ + begin, .v = adam_v_ + begin,
+                     .n = count, .step = &adam_step_, .zero_grad = false});
+  });
   PackWeights();
 }
 

@@ -35,6 +35,7 @@ struct PpoReport {
 
 class PpoLearner {
  public:
+  ~PpoLearner();
   // group_rows: the rows of each segment of a batch. ResourceExhausted when memory does not suffice.
   static StatusOr<std::unique_ptr<PpoLearner>> Make(const RunOptions& options, const EnvSpec& spec,
                                                     const std::vector<int>& group_rows, ThreadPool& threads);
@@ -78,9 +79,8 @@ class PpoLearner {
   Status RunMinibatch(int minibatch, PpoReport& report, bool& stop);
   void TrainShard(int shard, int first, int count, Worker& worker);
   void LossAndGradients(int rows, Worker& worker, PpoStats& stats, float* gradients);
-  int FlatChunks() const;
-  double ReduceGradients(int shards, double learning_rate);
-  void Step();
+  double ReduceGradients(int shards);
+  void Step(double norm);
   void PackWeights();
 
   const RunOptions options_;

@@ -173,7 +173,7 @@ ActorCritic::Workspace::Workspace(const ActorCritic& net, int max_rows) : max_ro
   };
   int widest = 1;
   for (const Tower& tower : net.towers_) {
-    for (const Layer& layer : tower) {
+    for (const ActorCritic::Layer& layer : tower) {
       take(layer.out);
       if (keep_pre) take(layer.out);
       widest = std::max(widest, layer.out);
