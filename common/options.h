@@ -25,6 +25,8 @@ struct RunSection {
   uint32_t stop_window = 0;         // episodes; 0: never stop early
   std::string warm_start;           // a run's folder or a checkpoint whose weights the run begins with
   OnNonfinite on_nonfinite = OnNonfinite::kStop;
+
+  bool operator==(const RunSection&) const = default;
 };
 
 struct EnvSection {
@@ -40,6 +42,8 @@ struct EnvSection {
   bool scale_reward = false;        // by the deviation of the discounted return (discount ppo.gamma)
   double clip_reward = 0;           // after scaling, to [-clip_reward, clip_reward]; 0: off
   bool clip_actions = true;         // Box actions are clipped to the bounds before the environment sees them
+
+  bool operator==(const EnvSection&) const = default;
 };
 
 struct PolicySection {
@@ -50,6 +54,8 @@ struct PolicySection {
   double gain_policy = 0.01;
   double gain_value = 1.0;
   double log_std_init = 0.0;        // Box only
+
+  bool operator==(const PolicySection&) const = default;
 };
 
 struct PpoSection {
@@ -72,21 +78,29 @@ struct PpoSection {
   double adam_beta2 = 0.999;
   double adam_eps = 1e-5;
   double weight_decay = 0.0;        // decoupled (AdamW); 0: Adam
+
+  bool operator==(const PpoSection&) const = default;
 };
 
 struct EvalSection {
   uint64_t every = 0;               // environment steps between evaluations while training; 0: none
   uint32_t episodes = 100;
+
+  bool operator==(const EvalSection&) const = default;
 };
 
 struct CheckpointSection {
   uint32_t every = 100;             // updates; 0: only at the end
   uint32_t keep = 3;                // the newest that stay, besides the best
+
+  bool operator==(const CheckpointSection&) const = default;
 };
 
 struct MetricsSection {
   uint32_t every = 1;               // updates a line of metrics.jsonl
   bool tensorboard = true;
+
+  bool operator==(const MetricsSection&) const = default;
 };
 
 struct RunOptions {
@@ -98,6 +112,8 @@ struct RunOptions {
   EvalSection eval;
   CheckpointSection checkpoint;
   MetricsSection metrics;
+
+  bool operator==(const RunOptions&) const = default;
 };
 
 }  // namespace millrace

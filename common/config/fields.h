@@ -1,0 +1,78 @@
+// The one list of the settings of a run: every field of RunOptions with its path, in the order of files. Both
+// directions between plain values and protobuf walk it; a test fails when proto/millrace/v1/config.proto and
+// it differ. Owner: common/config; plain C++; any thread.
+#pragma once
+
+#include "common/options.h"
+
+namespace millrace::config_internal {
+
+// Calls visit(path, member) for each; `options` is RunOptions or const RunOptions.
+template <class Options, class Visitor>
+void VisitFields(Options& options, Visitor&& visit) {
+#define MILL_FIELD(path) visit(#path, options.path)
+  MILL_FIELD(algorithm);
+
+  MILL_FIELD(run.name);
+  MILL_FIELD(run.dir);
+  MILL_FIELD(run.seed);
+  MILL_FIELD(run.steps);
+  MILL_FIELD(run.threads);
+  MILL_FIELD(run.stop_at_return);
+  MILL_FIELD(run.stop_window);
+  MILL_FIELD(run.warm_start);
+  MILL_FIELD(run.on_nonfinite);
+
+  MILL_FIELD(env.id);
+  MILL_FIELD(env.rows);
+  MILL_FIELD(env.group_rows);
+  MILL_FIELD(env.params);
+  MILL_FIELD(env.time_limit);
+  MILL_FIELD(env.action_repeat);
+  MILL_FIELD(env.frame_stack);
+  MILL_FIELD(env.normalize_obs);
+  MILL_FIELD(env.clip_obs);
+  MILL_FIELD(env.scale_reward);
+  MILL_FIELD(env.clip_reward);
+  MILL_FIELD(env.clip_actions);
+
+  MILL_FIELD(policy.hidden);
+  MILL_FIELD(policy.activation);
+  MILL_FIELD(policy.shared);
+  MILL_FIELD(policy.gain_hidden);
+  MILL_FIELD(policy.gain_policy);
+  MILL_FIELD(policy.gain_value);
+  MILL_FIELD(policy.log_std_init);
+
+  MILL_FIELD(ppo.horizon);
+  MILL_FIELD(ppo.minibatch_size);
+  MILL_FIELD(ppo.epochs);
+  MILL_FIELD(ppo.gamma);
+  MILL_FIELD(ppo.gae_lambda);
+  MILL_FIELD(ppo.clip_range);
+  MILL_FIELD(ppo.clip_schedule);
+  MILL_FIELD(ppo.value_clip);
+  MILL_FIELD(ppo.entropy_coef);
+  MILL_FIELD(ppo.value_coef);
+  MILL_FIELD(ppo.target_kl);
+  MILL_FIELD(ppo.max_grad_norm);
+  MILL_FIELD(ppo.advantage_norm);
+  MILL_FIELD(ppo.learning_rate);
+  MILL_FIELD(ppo.lr_schedule);
+  MILL_FIELD(ppo.adam_beta1);
+  MILL_FIELD(ppo.adam_beta2);
+  MILL_FIELD(ppo.adam_eps);
+  MILL_FIELD(ppo.weight_decay);
+
+  MILL_FIELD(eval.every);
+  MILL_FIELD(eval.episodes);
+
+  MILL_FIELD(checkpoint.every);
+  MILL_FIELD(checkpoint.keep);
+
+  MILL_FIELD(metrics.every);
+  MILL_FIELD(metrics.tensorboard);
+#undef MILL_FIELD
+}
+
+}  // namespace millrace::config_internal
