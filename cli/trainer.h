@@ -9,7 +9,6 @@
 #include "cli/run_state.h"
 #include "common/metrics.h"
 #include "common/options.h"
-#include "common/resource_usage.h"
 #include "common/status.h"
 #include "kernels/core/thread_pool.h"
 #include "learner/ppo.h"
@@ -50,7 +49,6 @@ class Trainer {
   std::unique_ptr<EnvPool> pool_;
   std::unique_ptr<PpoLearner> learner_;
   RunState state_;
-  ResourceMonitor resources_;
 };
 
 }  // namespace millrace
