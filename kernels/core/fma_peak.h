@@ -1,0 +1,10 @@
+// FmaPeakGflops: what one core can do at most, in float32 multiply-adds (two operations each), measured now:
+// neighbours and clocks change it. The floor of a work is its operations over this. Any thread; busy for
+// about `seconds`.
+#pragma once
+
+namespace millrace {
+
+double FmaPeakGflops(double seconds = 0.02);
+
+}  // namespace millrace
