@@ -1,6 +1,6 @@
-// Philox4x32-10, the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
-// Every random number of Millrace is Philox of (seed, purpose, global row, step), so neither threads nor batch shapes
-// change a stream. Host and device, no state.
+// Philox4x32-10, the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"
+// (SC 2011). Every random number of Millrace is Philox of (seed, purpose, global row, step), so neither
+// threads nor batch shapes change a stream. Host and device, no state.
 #pragma once
 
 #include "kernels/core/target.h"
@@ -8,7 +8,15 @@
 namespace millrace {
 
 // What a stream is for: part of the key, so streams never overlap.
-enum class Purpose : uint32_t { kAction = 1, kEpisode = 2, kInit = 3, kShuffle = 4, kEnv = 5, kEval = 6, kTest = 7 };
+enum class Purpose : uint32_t {
+  kAction = 1,
+  kEpisode = 2,
+  kInit = 3,
+  kShuffle = 4,
+  kEnv = 5,
+  kEval = 6,
+  kTest = 7
+};
 
 struct Philox4 {
   uint32_t v[4];
@@ -34,7 +42,9 @@ MILL_HD Philox4 PhiloxAt(uint64_t seed, Purpose purpose, uint32_t row, uint64_t 
 }
 
 // [0, 1) with 24 bits.
-MILL_HD float UniformFloat(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
+MILL_HD float UniformFloat(uint32_t word) {
+  return static_cast<float>(word >> 8) * 0x1p-24f;
+}
 // [0, 1) with 53 bits.
 MILL_HD double UniformDouble(uint32_t hi, uint32_t lo) {
   return static_cast<double>((static_cast<uint64_t>(hi) << 21) ^ (lo >> 11)) * 0x1p-53;

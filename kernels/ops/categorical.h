@@ -1,0 +1,266 @@
+// Categorical actions: one head is Discrete, more are MultiDiscrete. Sampling by the inverse of the
+// distribution function over exp(logit - max), so the sum needs no division; log-prob and entropy are sums
+// over heads. A masked action has probability exactly 0, is never sampled and adds exactly 0 to the entropy.
+//
+// Contract: a head has at least one allowed action and its logits are finite. Where not, an action in range
+// still comes out, and the log-prob is not finite, which the caller's check of log-probs finds. Station:
+// policy_runner. Any thread.
+#pragma once
+
+#include "kernels/core/launch.h"
+#include "kernels/core/math.h"
+#include "kernels/ops/philox.h"
+#include "kernels/ops/scalar.h"
+
+namespace millrace {
+
+// Stands for a masked logit; below it there is only -inf.
+inline constexpr float kMaskedLogit = -3.402823466e38f;
+MILL_HD bool IsMasked(float logit) {
+  return logit == kMaskedLogit;
+}
+MILL_HD float MaskedLogit(const float* logits, const uint8_t* mask, size_t i) {
+  return mask == nullptr || mask[i] != 0 ? logits[i] : kMaskedLogit;
+}
+
+// What one head's logits come to. log p(l) = logit(l) - max - log_sum.
+struct HeadSummary {
+  float max, log_sum, inv_sum, entropy;
+  int argmax;
+};
+
+// One row's head of any size; weight[l] = exp(logit - max), 0 where masked. Sums run over eight lanes.
+MILL_HD HeadSummary SummariseHead(const float* logits, const uint8_t* mask, int n, float* weight) {
+  constexpr int kHeadLanes = 8;
+  HeadSummary h{MaskedLogit(logits, mask, 0), 0.0f, 0.0f, 0.0f, 0};
+  for (int l = 1; l < n; ++l) {
+    const float x = MaskedLogit(logits, mask, l);
+    h.argmax = x > h.max ? l : h.argmax;
+    h.max = x > h.max ? x : h.max;
+  }
+  MILL_SIMD
+  for (int l = 0; l < n; ++l) {
+    const float x = MaskedLogit(logits, mask, l);
+    const float e = Exp(x - h.max);
+    weight[l] = IsMasked(x) ? 0.0f : e;
+  }
+  float sum[kHeadLanes] = {};
+  float dot[kHeadLanes] = {};
+  for (int l = 0; l < n; ++l) {
+    const float t = weight[l] > 0.0f ? logits[l] - h.max : 0.0f;
+    sum[l % kHeadLanes] += weight[l];
+    dot[l % kHeadLanes] += weight[l] * t;
+  }
+  for (int i = 1; i < kHeadLanes; ++i) {
+    sum[0] += sum[i];
+    dot[0] += dot[i];
+  }
+  h.log_sum = Log(sum[0]);
+  h.inv_sum = 1.0f / sum[0];
+  h.entropy = h.log_sum - dot[0] * h.inv_sum;
+  return h;
+}
+
+struct SampleCategorical {
+  static constexpr int kRows = 128;     // rows of a tile
+  static constexpr int kWideHead = 32;  // larger heads are sampled row by row
+
+  struct Params {
+    int rows;
+    const float* logits;  // [rows, ld]
+    int ld;
+    const uint8_t* mask;  // [rows, sum of nvec] 1 = allowed, or null
+    int heads;
+    const int32_t* nvec;  // [heads]
+    uint64_t seed;
+    Purpose purpose;
+    uint32_t first_row;  // the global row of row 0: the random word is that of (seed, purpose, first_row +
+                         // row, step)
+    uint64_t step;
+    bool deterministic;        // the likeliest action, the lowest of equals
+    int32_t* action;           // [rows, heads]
+    float* log_prob;           // [rows]
+    float* entropy = nullptr;  // [rows] or null
+  };
+  struct Shared {
+    float weight[kWideHead][kRows];  // first the logit, then exp(logit - max)
+    float uniform[4][kRows];
+    float max[kRows], sum[kRows], dot[kRows], log_prob[kRows], entropy[kRows];
+    int32_t argmax[kRows], action[kRows];
+  };
+
+  static int Tiles(const Params& p) { return CeilDiv(p.rows, kRows); }
+
+  // A rank keeps its rows through all phases, so nothing crosses ranks.
+  template <class Team>
+  MILL_HD void operator()(Team& team, int tile, const Params& p, Shared& s) const {
+    const int first = tile * kRows;
+    const int rows = MinOf(kRows, p.rows - first);
+    int width = 0;
+    for (int h = 0; h < p.heads; ++h) width += p.nvec[h];
+    for (int r = team.rank(); r < rows; r += team.size()) s.log_prob[r] = s.entropy[r] = 0.0f;
+
+    for (int h = 0, offset = 0; h < p.heads; offset += p.nvec[h], ++h) {
+      if (h % 4 == 0 && !p.deterministic) DrawUniforms(team, p, first, rows, h / 4, s);
+      const float* logits = p.logits + static_cast<size_t>(first) * p.ld + offset;
+      const uint8_t* mask =
+          p.mask == nullptr ? nullptr : p.mask + static_cast<size_t>(first) * width + offset;
+      if (p.nvec[h] <= kWideHead) {
+        Weigh(team, p, logits, mask, width, rows, p.nvec[h], s);
+        Choose(team, p, rows, p.nvec[h], s.uniform[h % 4], s);
+        Score(team, p, logits, rows, s);
+      } else {
+        WideHead(team, p, logits, mask, width, rows, p.nvec[h], s.uniform[h % 4], s);
+      }
+      for (int r = team.rank(); r < rows; r += team.size()) {
+        p.action[static_cast<size_t>(first + r) * p.heads + h] = s.action[r];
+      }
+    }
+    for (int r = team.rank(); r < rows; r += team.size()) p.log_prob[first + r] = s.log_prob[r];
+    if (p.entropy != nullptr) {
+      for (int r = team.rank(); r < rows; r += team.size()) p.entropy[first + r] = s.entropy[r];
+    }
+  }
+
+ private:
+  template <class Team>
+  static MILL_HD void DrawUniforms(Team& team, const Params& p, int first, int rows, int block, Shared& s) {
+    MILL_SIMD
+    for (int r = team.rank(); r < rows; r += team.size()) {
+      const Philox4 words = PhiloxAt(p.seed, p.purpose, p.first_row + static_cast<uint32_t>(first + r),
+                                     p.step, static_cast<uint32_t>(block));
+      s.uniform[0][r] = UniformFloat(words.v[0]);
+      s.uniform[1][r] = UniformFloat(words.v[1]);
+      s.uniform[2][r] = UniformFloat(words.v[2]);
+      s.uniform[3][r] = UniformFloat(words.v[3]);
+    }
+  }
+
+  // weight, max, argmax, sum and dot of a narrow head, turned so that loops run over rows.
+  template <class Team>
+  static MILL_HD void Weigh(Team& team, const Params& p, const float* logits, const uint8_t* mask, int width,
+                            int rows, int n, Shared& s) {
+    for (int l = 0; l < n; ++l) {
+      for (int r = team.rank(); r < rows; r += team.size()) {
+        const float x = logits[static_cast<size_t>(r) * p.ld + l];
+        s.weight[l][r] = mask == nullptr || mask[static_cast<size_t>(r) * width + l] != 0 ? x : kMaskedLogit;
+      }
+    }
+    for (int r = team.rank(); r < rows; r += team.size()) {
+      s.max[r] = s.weight[0][r];
+      s.argmax[r] = 0;
+      s.sum[r] = s.dot[r] = 0.0f;
+    }
+    for (int l = 1; l < n; ++l) {
+      MILL_SIMD
+      for (int r = team.rank(); r < rows; r += team.size()) {
+        const float x = s.weight[l][r];
+        s.argmax[r] = x > s.max[r] ? l : s.argmax[r];
+        s.max[r] = x > s.max[r] ? x : s.max[r];
+      }
+    }
+    for (int l = 0; l < n; ++l) {
+      MILL_SIMD
+      for (int r = team.rank(); r < rows; r += team.size()) {
+        const float x = s.weight[l][r];
+        const float t = IsMasked(x) ? 0.0f : x - s.max[r];
+        const float e = Exp(t);
+        const float w = IsMasked(x) ? 0.0f : e;
+        s.weight[l][r] = w;
+        s.sum[r] += w;
+        s.dot[r] += w * t;
+      }
+    }
+  }
+
+  // The first action whose cumulative weight exceeds uniform * sum. The uniform is below 1 by 2^-24 at least,
+  // so the product is below the sum; a masked action adds nothing and cannot be the first. NaN leaves the
+  // argmax.
+  template <class Team>
+  static MILL_HD void Choose(Team& team, const Params& p, int rows, int n, const float* uniform, Shared& s) {
+    for (int r = team.rank(); r < rows; r += team.size()) s.action[r] = s.argmax[r];
+    if (p.deterministic) return;
+    // From the last action down, the cumulative sums being found on the way up.
+    for (int l = 1; l < n; ++l) {
+      MILL_SIMD
+      for (int r = team.rank(); r < rows; r += team.size()) s.weight[l][r] += s.weight[l - 1][r];
+    }
+    for (int l = n - 1; l >= 0; --l) {
+      MILL_SIMD
+      for (int r = team.rank(); r < rows; r += team.size()) {
+        s.action[r] = s.weight[l][r] > uniform[r] * s.sum[r] ? l : s.action[r];
+      }
+    }
+  }
+
+  template <class Team>
+  static MILL_HD void Score(Team& team, const Params& p, const float* logits, int rows, Shared& s) {
+    for (int r = team.rank(); r < rows; r += team.size()) {
+      s.log_prob[r] += logits[static_cast<size_t>(r) * p.ld + s.action[r]] - s.max[r];
+    }
+    MILL_SIMD
+    for (int r = team.rank(); r < rows; r += team.size()) {
+      const float log_sum = Log(s.sum[r]);
+      s.log_prob[r] -= log_sum;
+      s.entropy[r] += log_sum - s.dot[r] / s.sum[r];
+    }
+  }
+
+  // A head too large to turn: the weights are found again in the second walk instead of being kept.
+  template <class Team>
+  static MILL_HD void WideHead(Team& team, const Params& p, const float* logits, const uint8_t* mask,
+                               int width, int rows, int n, const float* uniform, Shared& s) {
+    for (int r = team.rank(); r < rows; r += team.size()) {
+      const float* x = logits + static_cast<size_t>(r) * p.ld;
+      const uint8_t* allowed = mask == nullptr ? nullptr : mask + static_cast<size_t>(r) * width;
+      float max = MaskedLogit(x, allowed, 0);
+      int chosen = 0;
+      for (int l = 1; l < n; ++l) {
+        const float y = MaskedLogit(x, allowed, l);
+        chosen = y > max ? l : chosen;
+        max = y > max ? y : max;
+      }
+      float sum = 0.0f, dot = 0.0f;
+      WalkWeights(x, allowed, n, max, [&](int l, float w) {
+        sum += w;
+        dot += w > 0.0f ? w * (x[l] - max) : 0.0f;
+        return false;
+      });
+      if (!p.deterministic) {
+        const float target = uniform[r] * sum;
+        float cumulative = 0.0f;
+        WalkWeights(x, allowed, n, max, [&](int l, float w) {
+          cumulative += w;
+          if (!(cumulative > target)) return false;
+          chosen = l;
+          return true;
+        });
+      }
+      const float log_sum = Log(sum);
+      s.action[r] = chosen;
+      s.log_prob[r] += x[chosen] - max - log_sum;
+      s.entropy[r] += log_sum - dot / sum;
+    }
+  }
+
+  // visit(l, exp(logit - max)) in order until it returns true; exponentials are taken a block at a time.
+  template <class F>
+  static MILL_HD void WalkWeights(const float* logits, const uint8_t* mask, int n, float max, F visit) {
+    constexpr int kBlock = 32;
+    float w[kBlock];
+    for (int base = 0; base < n; base += kBlock) {
+      const int count = MinOf(kBlock, n - base);
+      MILL_SIMD
+      for (int i = 0; i < count; ++i) {
+        const float x = MaskedLogit(logits, mask, base + i);
+        const float e = Exp(x - max);
+        w[i] = IsMasked(x) ? 0.0f : e;
+      }
+      for (int i = 0; i < count; ++i) {
+        if (visit(base + i, w[i])) return;
+      }
+    }
+  }
+};
+
+}  // namespace millrace
