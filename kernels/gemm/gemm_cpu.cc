@@ -64,74 +64,84 @@ void PackTransposed(const float* w, int ldw, int k, int n, float* packed) {
   PackPanels(w, 1, ldw, n, k, packed);
 }
 
+// rows x columns from one matrix to another; kWidth is the most columns there can be.
 template <int kWidth>
-void CopyColumns(float* to, const float* from, int columns) {
+MILL_HD void CopyBlock(const float* from, ptrdiff_t from_ld, float* to, ptrdiff_t to_ld, int rows,
+                       int columns) {
   if (columns == kWidth) {
-    std::memcpy(to, from, sizeof(float) * kWidth);
+    for (int r = 0; r < rows; ++r) std::memcpy(to + r * to_ld, from + r * from_ld, sizeof(float) * kWidth);
   } else {
-    for (int j = 0; j < columns; ++j) to[j] = from[j];
+    for (int r = 0; r < rows; ++r) {
+      for (int j = 0; j < columns; ++j) to[r * to_ld + j] = from[r * from_ld + j];
+    }
   }
 }
 
-// What follows the chains, on one row of a tile: row i of the output, columns [first, first + columns). The
-// columns of padding are computed like the others and not stored.
+// What follows the chains, on a tile of rows x kWidth: rows row, row + 1 ... of the output, columns [first,
+// first + columns). Columns of padding are computed like the others and not stored. Loops run over the whole
+// tile, for they vectorize and overlap better than one a row.
 
-template <class A>
+template <class A, int kWidth>
 struct ForwardEpilogue {
   const ForwardArgs& g;
+  int first, columns;
+  float bias[kWidth] = {};
 
-  template <int kWidth>
-  void Row(float* tile, int i, int first, int columns) const {
-    if (g.bias != nullptr) AddBias<kWidth>(tile, first, columns);
-    if (g.pre != nullptr) {
-      CopyColumns<kWidth>(g.pre + static_cast<ptrdiff_t>(i) * g.ldpre + first, tile, columns);
-    }
-    for (int j = 0; j < kWidth; ++j) tile[j] = A::Forward(tile[j]);
-    CopyColumns<kWidth>(g.y + static_cast<ptrdiff_t>(i) * g.ldy + first, tile, columns);
+  ForwardEpilogue(const ForwardArgs& args, int first, int columns) : g(args), first(first), columns(columns) {
+    if (g.bias != nullptr) std::copy_n(g.bias + first, columns, bias);
   }
 
-  template <int kWidth>
-  void AddBias(float* tile, int first, int columns) const {
-    if (columns == kWidth) {
-      for (int j = 0; j < kWidth; ++j) tile[j] += g.bias[first + j];
-    } else {
-      for (int j = 0; j < columns; ++j) tile[j] += g.bias[first + j];
+  MILL_HD void operator()(float* __restrict tile, int row, int rows) const {
+    // A negative zero keeps its sign when there is no bias to add.
+    if (g.bias != nullptr) {
+      for (int r = 0; r < rows; ++r) {
+        for (int j = 0; j < kWidth; ++j) tile[r * kWidth + j] += bias[j];
+      }
     }
+    if (g.pre != nullptr) {
+      CopyBlock<kWidth>(tile, kWidth, g.pre + static_cast<ptrdiff_t>(row) * g.ldpre + first, g.ldpre, rows,
+                        columns);
+    }
+    if constexpr (!std::is_same_v<A, Act<Activation::kNone>>) {
+      for (int i = 0; i < rows * kWidth; ++i) tile[i] = A::Forward(tile[i]);
+    }
+    CopyBlock<kWidth>(tile, kWidth, g.y + static_cast<ptrdiff_t>(row) * g.ldy + first, g.ldy, rows, columns);
   }
 };
 
-template <class A, bool kFactor>
+template <class A, int kWidth>
 struct GradInputEpilogue {
   const GradInputArgs& g;
+  int first, columns;
 
-  template <int kWidth>
-  void Row(float* tile, int i, int first, int columns) const {
-    if constexpr (kFactor) {
-      // One of the two is read, as A has it.
-      const float* saved = A::kNeedsPre ? g.pre + static_cast<ptrdiff_t>(i) * g.ldpre
-                                        : g.x + static_cast<ptrdiff_t>(i) * g.ldx;
-      float s[kWidth] = {};
-      CopyColumns<kWidth>(s, saved + first, columns);
-      for (int j = 0; j < kWidth; ++j) tile[j] *= A::Grad(s[j], s[j]);
+  GradInputEpilogue(const GradInputArgs& args, int first, int columns)
+      : g(args), first(first), columns(columns) {}
+
+  MILL_HD void operator()(float* __restrict tile, int row, int rows) const {
+    if constexpr (!std::is_same_v<A, Act<Activation::kNone>>) {
+      alignas(64) float saved[kTileRows<kWidth> * kWidth];  // x or pre, whichever A reads
+      const float* from = A::kNeedsPre ? g.pre : g.x;
+      const ptrdiff_t ld = A::kNeedsPre ? g.ldpre : g.ldx;
+      if (columns < kWidth) std::fill_n(saved, rows * kWidth, 0.0f);
+      CopyBlock<kWidth>(from + row * ld + first, ld, saved, kWidth, rows, columns);
+      for (int i = 0; i < rows * kWidth; ++i) tile[i] *= A::Grad(saved[i], saved[i]);
     }
-    CopyColumns<kWidth>(g.dx + static_cast<ptrdiff_t>(i) * g.lddx + first, tile, columns);
+    CopyBlock<kWidth>(tile, kWidth, g.dx + static_cast<ptrdiff_t>(row) * g.lddx + first, g.lddx, rows,
+                      columns);
   }
 };
 
-// C[m, n] = A[m, steps] * packed, row by row through the epilogue.
-template <class Epilogue>
-void Multiply(int m, int n, int steps, const float* a, int lda, const float* packed,
-              const Epilogue& epilogue) {
+// C[m, n] = A[m, steps] * packed, tile by tile through the epilogue of its panel.
+template <template <class, int> class Epilogue, class A, class Args>
+void Multiply(const Args& g, int m, int n, int steps, const float* a, ptrdiff_t lda, const float* packed) {
   ForEachPanel(n, [&](auto width, int first, int columns) {
     constexpr int kWidth = width;
+    const Epilogue<A, kWidth> epilogue(g, first, columns);
     alignas(64) float tile[kTileRows<kWidth> * kWidth];
-    for (int i = 0, rows = 0; i < m; i += rows) {
-      rows = NextRows<kWidth>(m - i);
-      kTiles<TileKind::kFromZero, kWidth>[rows - 1](steps, a + static_cast<ptrdiff_t>(i) * lda, lda, packed,
-                                                    tile, kWidth);
-      for (int r = 0; r < rows; ++r) {
-        epilogue.template Row<kWidth>(tile + r * kWidth, i + r, first, columns);
-      }
+    for (int row = 0, rows = 0; row < m; row += rows) {
+      rows = NextRows<kWidth>(m - row);
+      kTiles<TileKind::kFromZero, kWidth>[rows - 1](steps, a + row * lda, lda, packed, tile, kWidth);
+      epilogue(tile, row, rows);
     }
     packed += static_cast<size_t>(steps) * kWidth;
   });
@@ -139,15 +149,13 @@ void Multiply(int m, int n, int steps, const float* a, int lda, const float* pac
 
 void Forward(const ForwardArgs& g) {
   DispatchActivation(g.activation, [&](auto act) {
-    Multiply(g.m, g.n, g.k, g.x, g.ldx, g.w, ForwardEpilogue<decltype(act)>{g});
+    Multiply<ForwardEpilogue, decltype(act)>(g, g.m, g.n, g.k, g.x, g.ldx, g.w);
   });
 }
 
 void GradInput(const GradInputArgs& g) {
   DispatchActivation(g.activation, [&](auto act) {
-    using A = decltype(act);
-    constexpr bool kFactor = !std::is_same_v<A, Act<Activation::kNone>>;
-    Multiply(g.m, g.k, g.n, g.dy, g.lddy, g.wt, GradInputEpilogue<A, kFactor>{g});
+    Multiply<GradInputEpilogue, decltype(act)>(g, g.m, g.k, g.n, g.dy, g.lddy, g.wt);
   });
 }
 
@@ -190,11 +198,9 @@ void GradWeightPanel(const GradWeightArgs& g, const float* x, int rows, const fl
       run(rows, x + i, g.ldx, panel, dw, g.lddw);
       continue;
     }
-    for (int r = 0; r < tile_rows; ++r)
-      CopyColumns<kWidth>(tile + r * kWidth, dw + static_cast<ptrdiff_t>(r) * g.lddw, columns);
+    CopyBlock<kWidth>(dw, g.lddw, tile, kWidth, tile_rows, columns);
     run(rows, x + i, g.ldx, panel, tile, kWidth);
-    for (int r = 0; r < tile_rows; ++r)
-      CopyColumns<kWidth>(dw + static_cast<ptrdiff_t>(r) * g.lddw, tile + r * kWidth, columns);
+    CopyBlock<kWidth>(tile, kWidth, dw, g.lddw, tile_rows, columns);
   }
 }
 

@@ -76,31 +76,40 @@ enum class TileKind {
   kAccumulate,  // A(row, s) = a[s * lda + row]; chains go on from C
 };
 
+// f(0), f(1), ... with constants, so that an array indexed by them lives in registers (after a loop's
+// unrolling it may not: GCC 12 then stores every accumulator in every step).
+template <int kCount, class F>
+MILL_HD void Unrolled(F&& f) {
+  [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
+    (f(std::integral_constant<int, i>{}), ...);
+  }
+  (std::make_integer_sequence<int, kCount>{});
+}
+
 // C(row, j) = chain over s < steps of A(row, s) * b[s * kWidth + j]
 template <TileKind kKind, int kRows, int kWidth>
 void Tile(int steps, const float* a, ptrdiff_t lda, const float* b, float* c, ptrdiff_t ldc) {
   constexpr int kLane = kWidth < 8 ? kWidth : 8;
   constexpr int kVectors = kWidth / kLane;
+  constexpr bool kAccumulate = kKind == TileKind::kAccumulate;
   using V = Vector<kLane>;
-  typename V::Type acc[kRows][kVectors];
-  for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) {
-      acc[r][v] = kKind == TileKind::kAccumulate ? V::Load(c + r * ldc + v * kLane) : V::Zero();
-    }
-  }
+  typename V::Type acc[kRows * kVectors];
+  Unrolled<kRows * kVectors>([&](auto i) {
+    acc[i] = kAccumulate ? V::Load(c + i / kVectors * ldc + i % kVectors * kLane) : V::Zero();
+  });
   for (int s = 0; s < steps; ++s) {
     typename V::Type bv[kVectors];
-    for (int v = 0; v < kVectors; ++v) bv[v] = V::Load(b + v * kLane);
-    for (int r = 0; r < kRows; ++r) {
-      const typename V::Type av = V::Broadcast(a + (kKind == TileKind::kAccumulate ? r : r * lda));
-      for (int v = 0; v < kVectors; ++v) acc[r][v] = V::MulAdd(av, bv[v], acc[r][v]);
-    }
-    a += kKind == TileKind::kAccumulate ? lda : 1;
+    Unrolled<kVectors>([&](auto v) { bv[v] = V::Load(b + v * kLane); });
+    Unrolled<kRows>([&](auto r) {
+      const typename V::Type av = V::Broadcast(a + (kAccumulate ? r : r * lda));
+      Unrolled<kVectors>(
+          [&](auto v) { acc[r * kVectors + v] = V::MulAdd(av, bv[v], acc[r * kVectors + v]); });
+    });
+    a += kAccumulate ? lda : 1;
     b += kWidth;
   }
-  for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) V::Store(c + r * ldc + v * kLane, acc[r][v]);
-  }
+  Unrolled<kRows * kVectors>(
+      [&](auto i) { V::Store(c + i / kVectors * ldc + i % kVectors * kLane, acc[i]); });
 }
 
 // Most rows of a tile: with the accumulators, B's vectors and a broadcast the 16 registers are full, and
