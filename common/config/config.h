@@ -34,6 +34,10 @@ std::string ToYaml(const RunOptions& options);
 std::string SerializeConfig(const RunOptions& options);
 StatusOr<RunOptions> ParseConfig(std::string_view bytes);
 
+// `text` as a YAML scalar that reads back as it is: plain, or in double quotes where YAML would see something
+// else.
+std::string YamlText(std::string_view text);
+
 // A number as text: the shortest that reads back as the same bits; without an exponent where that stays
 // readable.
 std::string FormatNumber(double value);

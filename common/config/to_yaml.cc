@@ -14,24 +14,6 @@ namespace millrace {
 namespace config_internal {
 namespace {
 
-// Plain where nothing in YAML could take it for something else, else in double quotes.
-std::string YamlText(const std::string& text) {
-  bool plain = !text.empty() && absl::ascii_isalpha(text[0]) && !absl::EqualsIgnoreCase(text, "null");
-  for (char c : text) plain &= absl::ascii_isalnum(c) || absl::StrContains("_./-", c);
-  if (plain) return text;
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') {
-      absl::StrAppend(&out, "\\", std::string(1, c));
-    } else if (absl::ascii_iscntrl(c)) {
-      absl::StrAppendFormat(&out, "\\x%02x", static_cast<unsigned char>(c));
-    } else {
-      out.push_back(c);
-    }
-  }
-  return out + "\"";
-}
-
 std::string YamlValue(const Message& message, const FieldDescriptor& field) {
   const Reflection& r = *message.GetReflection();
   switch (field.cpp_type()) {
@@ -92,6 +74,24 @@ std::string ToYaml(const RunOptions& options) {
   std::string out;
   config_internal::AppendSection(config_internal::ToProto(options), "", &out);
   return out;
+}
+
+std::string YamlText(std::string_view text) {
+  bool plain =
+      !text.empty() && absl::ascii_isalpha(text[0]) && !absl::EqualsIgnoreCase(std::string(text), "null");
+  for (char c : text) plain &= absl::ascii_isalnum(c) || absl::StrContains("_./-", c);
+  if (plain) return std::string(text);
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') {
+      absl::StrAppend(&out, "\\", std::string(1, c));
+    } else if (absl::ascii_iscntrl(c)) {
+      absl::StrAppendFormat(&out, "\\x%02x", static_cast<unsigned char>(c));
+    } else {
+      out.push_back(c);
+    }
+  }
+  return out + "\"";
 }
 
 std::string FormatNumber(double value) {

@@ -1,0 +1,298 @@
+// The command line by CLI11, whose headers are slow to compile: they are in no other file.
+#include "cli/args.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "cli/presets.h"
+#include "common/config/config.h"
+#include "common/config/scalar.h"
+#include "common/nearest.h"
+
+namespace millrace {
+namespace {
+
+// Usage lines that show what belongs together, which CLI11's own do not.
+class Formatter : public CLI::Formatter {
+ public:
+  Formatter() {
+    column_width(28);
+    label("Positionals", "Arguments");
+  }
+
+  std::string make_usage(const CLI::App* app, std::string /*name*/) const override {
+    static const std::map<std::string, std::string> usages = {
+        {"millrace", "millrace COMMAND [ARGUMENTS]\n       millrace COMMAND --help"},
+        {"train", "millrace train PRESET|FILE [--set KEY=VALUE]... [FLAGS]"},
+        {"eval", "millrace eval RUN [FLAGS]"},
+        {"envs", "millrace envs [--json]"},
+        {"presets", "millrace presets [--json]\n       millrace presets show NAME"},
+        {"show", "millrace presets show NAME"},
+        {"bench", "millrace bench [WORK]... [FLAGS]\n       millrace bench list"},
+        {"version", "millrace version"},
+    };
+    return absl::StrCat("Usage: ", usages.at(app->get_name()), "\n");
+  }
+};
+
+// The flags and values as typed; numbers are read by the same rules as in configuration files.
+struct Raw {
+  TrainCommand train;
+  EvalCommand eval;
+  EnvsCommand envs;
+  PresetsCommand presets;
+  BenchCommand bench;
+  std::string seed, steps, threads, episodes, seconds;
+};
+
+CLI::Option* Text(CLI::App* app, const std::string& name, std::string& value, const std::string& type,
+                  const std::string& help) {
+  return app->add_option(name, value, help)->type_name(type);
+}
+
+CLI::App* AddCommand(CLI::App* parent, const std::string& name, const std::string& summary) {
+  CLI::App* app = parent->add_subcommand(name, summary);
+  app->group("Commands");
+  app->allow_extras();  // they are refused in CheckExtras, with the nearest name
+  app->set_help_flag("-h,--help", "Print this help and exit");
+  return app;
+}
+
+void AddTrain(CLI::App* root, Raw& raw) {
+  CLI::App* app =
+      AddCommand(root, "train", "Train a policy until its steps are done or its target is reached");
+  Text(app, "PRESET|FILE", raw.train.source, "", "A preset (`millrace presets` lists them) or a YAML file");
+  app->add_option("--set", raw.train.sets,
+                  "Override a setting, for example --set ppo.epochs=4; may be repeated")
+      ->option_text("KEY=VALUE")
+      ->allow_extra_args(false);
+  Text(app, "--seed", raw.seed, "N", "Seed of every random number (run.seed)");
+  Text(app, "--steps", raw.steps, "N", "Environment steps of the run (run.steps)");
+  Text(app, "--run", raw.train.run_dir, "DIR", "The run's folder (run.dir); default: a new one under runs/");
+  Text(app, "--resume", raw.train.resume, "DIR",
+       "Go on with the run in this folder, from its latest good checkpoint");
+  Text(app, "--threads", raw.threads, "N",
+       "Worker threads, 0 for all CPUs (run.threads); results do not change");
+  app->add_flag("-q,--quiet", raw.train.quiet, "No progress on the terminal");
+}
+
+void AddEval(CLI::App* root, Raw& raw) {
+  CLI::App* app = AddCommand(root, "eval", "Evaluate a run's policy, deterministically");
+  Text(app, "RUN", raw.eval.run, "", "The run's folder");
+  Text(app, "--episodes", raw.episodes, "N", "Episodes; default: the run's eval.episodes");
+  Text(app, "--seed", raw.seed, "N", "Seed of the episodes; default: derived from the run's");
+  Text(app, "--checkpoint", raw.eval.checkpoint, "WHICH", "best (default), latest, or a checkpoint's file");
+  app->add_flag("--json", raw.eval.json, "Print one JSON object");
+}
+
+void AddOthers(CLI::App* root, Raw& raw) {
+  CLI::App* envs = AddCommand(root, "envs", "List the environments");
+  envs->add_flag("--json", raw.envs.json, "Print a JSON list");
+
+  CLI::App* presets = AddCommand(root, "presets", "List the presets, or show one");
+  presets->add_flag("--json", raw.presets.json, "Print a JSON list");
+  CLI::App* show = AddCommand(presets, "show", "Print a preset's YAML, to begin a file of your own with");
+  Text(show, "NAME", raw.presets.show, "", "The preset's name");
+  show->add_flag("--json", raw.presets.json, "Print one JSON object");
+
+  CLI::App* bench =
+      AddCommand(root, "bench", "Measure this machine's speed at a named work beside its floor");
+  bench->add_option("WORK", raw.bench.works, "Works to measure, all when none is named; `list` lists them")
+      ->type_name("");
+  bench->add_flag("--json", raw.bench.json, "Print one JSON object a work");
+  Text(bench, "--seconds", raw.seconds, "S", "Roughly how long each work is measured");
+  Text(bench, "--threads", raw.threads, "N", "Worker threads, 0 for all CPUs");
+
+  AddCommand(root, "version", "Print the version");
+}
+
+std::vector<std::string> CommandNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(sub->get_name());
+  }
+  return names;
+}
+
+std::vector<std::string> FlagNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back(absl::StrCat("--", name));
+  }
+  return names;
+}
+
+// "millrace presets show", as typed.
+std::string FullName(const CLI::App& app) {
+  return app.get_parent() == nullptr ? app.get_name()
+                                     : absl::StrCat(FullName(*app.get_parent()), " ", app.get_name());
+}
+
+// "millrace train: what is wrong", and whose help to read unless the message itself says what to do.
+Status Wrong(const CLI::App& app, const std::string& what) {
+  const std::string help =
+      absl::EndsWith(what, "?") ? "" : absl::StrCat("; see `", FullName(app), " --help`");
+  return absl::InvalidArgumentError(absl::StrCat(FullName(app), ": ", what, help));
+}
+
+// CLI11 has two complaints left to it: a flag without its value, and one that stands there twice.
+Status Mismatch(const CLI::App& app, const std::string& complaint) {
+  const std::string flag = complaint.substr(0, complaint.find(':'));
+  if (absl::StrContains(complaint, "missing")) return Wrong(app, absl::StrCat(flag, " needs a value"));
+  return Wrong(app, absl::StrCat(flag, " may be given once only"));
+}
+
+Status UnknownFlag(const CLI::App& app, const std::string& argument) {
+  const std::string flag = argument.substr(0, argument.find('='));
+  if (app.get_parent() == nullptr) {
+    return Wrong(app, absl::StrCat("unknown flag ", flag, " before the command; flags stand after it"));
+  }
+  return Wrong(app, absl::StrCat("unknown flag ", flag, DidYouMean(flag, FlagNames(app))));
+}
+
+Status UnknownCommand(const CLI::App& app, const std::string& name) {
+  const std::vector<std::string> names = CommandNames(app);
+  std::string hint = DidYouMean(name, names);
+  if (FindPreset(name).ok()) hint = absl::StrCat("; did you mean `millrace train ", name, "`?");
+  return absl::InvalidArgumentError(absl::StrCat(FullName(app), ": no such command: ", Quoted(name), hint,
+                                                 " (commands: ", absl::StrJoin(names, ", "), ")"));
+}
+
+// What no option took.
+Status CheckExtras(const CLI::App& app) {
+  std::vector<std::string> extras = app.remaining();
+  extras.erase(std::remove(extras.begin(), extras.end(), "--"),
+               extras.end());  // ends the flags, means nothing else
+  for (const std::string& extra : extras) {
+    if (extra.size() > 1 && extra[0] == '-') return UnknownFlag(app, extra);
+  }
+  if (extras.empty()) return absl::OkStatus();
+  if (app.get_subcommands().empty() && !CommandNames(app).empty()) return UnknownCommand(app, extras[0]);
+  return Wrong(app, absl::StrCat("one argument too many: ", Quoted(extras[0])));
+}
+
+template <class T>
+Status Whole(const CLI::App& app, const char* flag, const std::string& text, uint64_t least,
+             std::optional<T>& value) {
+  if (app.count(flag) == 0) return absl::OkStatus();
+  const StatusOr<absl::int128> whole = ParseWhole(text);
+  if (!whole.ok()) return Wrong(app, absl::StrCat(flag, ": ", std::string(whole.status().message())));
+  if (*whole < least || *whole > std::numeric_limits<T>::max()) {
+    return Wrong(app, absl::StrCat(flag, ": ", text, " is out of range; must be between ", least, " and ",
+                                   std::numeric_limits<T>::max()));
+  }
+  value = static_cast<T>(*whole);
+  return absl::OkStatus();
+}
+
+StatusOr<Command> FinishTrain(const CLI::App& app, Raw& raw) {
+  TrainCommand& train = raw.train;
+  if (train.source.empty() && train.resume.empty()) {
+    return Wrong(app, "name a preset (`millrace presets` lists them) or a YAML file");
+  }
+  MILL_RETURN_IF_ERROR(Whole(app, "--seed", raw.seed, 0, train.seed));
+  MILL_RETURN_IF_ERROR(Whole(app, "--steps", raw.steps, 1, train.steps));
+  MILL_RETURN_IF_ERROR(Whole(app, "--threads", raw.threads, 0, train.threads));
+  return Command(std::move(train));
+}
+
+StatusOr<Command> FinishEval(const CLI::App& app, Raw& raw) {
+  if (raw.eval.run.empty()) return Wrong(app, "name the run's folder");
+  MILL_RETURN_IF_ERROR(Whole(app, "--episodes", raw.episodes, 1, raw.eval.episodes));
+  MILL_RETURN_IF_ERROR(Whole(app, "--seed", raw.seed, 0, raw.eval.seed));
+  return Command(std::move(raw.eval));
+}
+
+StatusOr<Command> FinishPresets(const CLI::App& app, Raw& raw) {
+  for (const CLI::App* show : app.get_subcommands()) {
+    MILL_RETURN_IF_ERROR(CheckExtras(*show));
+    if (raw.presets.show.empty()) return Wrong(*show, "name a preset (`millrace presets` lists them)");
+  }
+  return Command(std::move(raw.presets));
+}
+
+StatusOr<Command> FinishBench(const CLI::App& app, Raw& raw) {
+  BenchCommand& bench = raw.bench;
+  MILL_RETURN_IF_ERROR(Whole(app, "--threads", raw.threads, 0, bench.threads));
+  if (app.count("--seconds") > 0) {
+    const StatusOr<double> seconds = ParseReal(raw.seconds);
+    if (!seconds.ok())
+      return Wrong(app, absl::StrCat("--seconds: ", std::string(seconds.status().message())));
+    if (*seconds <= 0)
+      return Wrong(app, absl::StrCat("--seconds: ", raw.seconds, " is out of range; must be above 0"));
+    bench.seconds = *seconds;
+  }
+  bench.list = std::find(bench.works.begin(), bench.works.end(), "list") != bench.works.end();
+  if (bench.list && bench.works.size() > 1) return Wrong(app, "`list` stands alone");
+  if (bench.list) bench.works.clear();
+  return Command(std::move(bench));
+}
+
+StatusOr<Command> Finish(const CLI::App& root, bool version, Raw& raw) {
+  MILL_RETURN_IF_ERROR(CheckExtras(root));
+  if (version) return Command(VersionCommand());
+  const std::vector<CLI::App*> chosen = root.get_subcommands();
+  if (chosen.empty()) {
+    return Wrong(root, absl::StrCat("no command; one of ", absl::StrJoin(CommandNames(root), ", ")));
+  }
+  const CLI::App& app = *chosen[0];
+  MILL_RETURN_IF_ERROR(CheckExtras(app));
+  if (app.get_name() == "train") return FinishTrain(app, raw);
+  if (app.get_name() == "eval") return FinishEval(app, raw);
+  if (app.get_name() == "envs") return Command(raw.envs);
+  if (app.get_name() == "presets") return FinishPresets(app, raw);
+  if (app.get_name() == "bench") return FinishBench(app, raw);
+  return Command(VersionCommand());
+}
+
+// The command that the user was in, for messages about a flag's value.
+const CLI::App& Deepest(const CLI::App& app) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  return chosen.empty() ? app : Deepest(*chosen[0]);
+}
+
+}  // namespace
+
+std::vector<std::string> TrainCommand::Overrides() const {
+  std::vector<std::string> all = sets;
+  if (seed) all.push_back(absl::StrCat("run.seed=", *seed));
+  if (steps) all.push_back(absl::StrCat("run.steps=", *steps));
+  if (threads) all.push_back(absl::StrCat("run.threads=", *threads));
+  if (!run_dir.empty()) all.push_back(absl::StrCat("run.dir=", YamlText(run_dir)));
+  return all;
+}
+
+StatusOr<Command> ParseArgs(int argc, const char* const* argv) {
+  CLI::App root("Millrace trains reinforcement-learning policies.", "millrace");
+  root.formatter(std::make_shared<Formatter>());
+  root.set_help_flag("-h,--help", "Print this help and exit");
+  root.allow_extras();
+  root.require_subcommand(0, 1);
+  bool version = false;
+  root.add_flag("--version", version, "Print the version and exit");
+  Raw raw;
+  AddTrain(&root, raw);
+  AddEval(&root, raw);
+  AddOthers(&root, raw);
+
+  std::vector<std::string> arguments;  // CLI11 takes them last first
+  for (int i = argc - 1; i >= 1; --i) arguments.emplace_back(argv[i]);
+  try {
+    root.parse(std::move(arguments));
+  } catch (const CLI::CallForHelp&) {
+    return Command(HelpCommand{root.help()});
+  } catch (const CLI::ArgumentMismatch& e) {
+    return Mismatch(Deepest(root), e.what());
+  } catch (const CLI::ParseError& e) {
+    return Wrong(Deepest(root), e.what());
+  }
+  const std::vector<std::string> extras = root.remaining();
+  if (!extras.empty() && extras[0] == "help") return Command(HelpCommand{root.help()});
+  return Finish(root, version, raw);
+}
+
+}  // namespace millrace

@@ -1,0 +1,201 @@
+#include "cli/args.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "common/config/config.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+StatusOr<Command> Parse(const std::vector<std::string>& arguments) {
+  std::vector<const char*> argv = {"/usr/bin/millrace"};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  return ParseArgs(static_cast<int>(argv.size()), argv.data());
+}
+
+// The command as its type, which the test knows.
+template <class T>
+T As(const std::vector<std::string>& arguments) {
+  const StatusOr<Command> command = Parse(arguments);
+  EXPECT_TRUE(command.ok()) << command.status();
+  if (!command.ok() || !std::holds_alternative<T>(*command)) {
+    ADD_FAILURE() << "another command than expected";
+    return T();
+  }
+  return std::get<T>(*command);
+}
+
+TEST(Args, TrainTakesEveryFlag) {
+  const auto train = As<TrainCommand>({"train", "--set", "ppo.epochs=4", "cartpole", "--seed",
+                                       "18446744073709551615", "--steps=1e6", "--run", "some where/[1]",
+                                       "--threads", "2", "--quiet", "--set", "policy.hidden=[128,128]"});
+  EXPECT_EQ(train.source, "cartpole");
+  EXPECT_THAT(train.sets, ElementsAre("ppo.epochs=4", "policy.hidden=[128,128]"));
+  EXPECT_EQ(train.seed, 18446744073709551615u);
+  EXPECT_EQ(train.steps, 1'000'000u);
+  EXPECT_EQ(train.threads, 2u);
+  EXPECT_EQ(train.run_dir, "some where/[1]");
+  EXPECT_TRUE(train.quiet);
+  EXPECT_THAT(train.resume, "");
+}
+
+TEST(Args, TrainByDefaultChangesNothing) {
+  const auto train = As<TrainCommand>({"train", "my.yaml"});
+  EXPECT_TRUE(train.Overrides().empty());
+  EXPECT_FALSE(train.quiet);
+  EXPECT_EQ(As<TrainCommand>({"train", "--resume", "runs/a"}).resume, "runs/a");
+  EXPECT_EQ(As<TrainCommand>({"train", "--", "--odd.yaml"}).source, "--odd.yaml");
+}
+
+// The flags win over --set, and odd paths survive the way through YAML.
+TEST(Args, OverridesLoad) {
+  const auto train = As<TrainCommand>({"train", "x", "--set", "run.seed=1", "--seed", "7", "--steps", "5",
+                                       "--threads", "3", "--run", "a: [b] #c\\\"d"});
+  const auto options = LoadConfig("env: {id: Null}", "x", train.Overrides());
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->run.seed, 7u);
+  EXPECT_EQ(options->run.steps, 5u);
+  EXPECT_EQ(options->run.threads, 3u);
+  EXPECT_EQ(options->run.dir, "a: [b] #c\\\"d");
+}
+
+TEST(Args, TheOtherCommands) {
+  const auto eval = As<EvalCommand>({"eval", "runs/a", "--episodes", "10", "--seed", "0", "--json"});
+  EXPECT_EQ(eval.run, "runs/a");
+  EXPECT_EQ(eval.episodes, 10u);
+  EXPECT_EQ(eval.seed, 0u);
+  EXPECT_TRUE(eval.json);
+  EXPECT_EQ(eval.checkpoint, "best");
+  EXPECT_EQ(As<EvalCommand>({"eval", "--checkpoint", "latest", "a"}).checkpoint, "latest");
+
+  EXPECT_TRUE(As<EnvsCommand>({"envs", "--json"}).json);
+  EXPECT_FALSE(As<EnvsCommand>({"envs"}).json);
+
+  EXPECT_EQ(As<PresetsCommand>({"presets"}).show, "");
+  EXPECT_EQ(As<PresetsCommand>({"presets", "show", "cartpole"}).show, "cartpole");
+  EXPECT_TRUE(As<PresetsCommand>({"presets", "--json", "show", "cartpole"}).json);
+  EXPECT_TRUE(As<PresetsCommand>({"presets", "show", "cartpole", "--json"}).json);
+
+  const auto bench =
+      As<BenchCommand>({"bench", "ppo-light", "--seconds", "0.5", "env:CartPole-v1", "--threads", "1"});
+  EXPECT_THAT(bench.works, ElementsAre("ppo-light", "env:CartPole-v1"));
+  EXPECT_EQ(bench.seconds, 0.5);
+  EXPECT_EQ(bench.threads, 1u);
+  EXPECT_FALSE(bench.list || bench.json);
+  const auto list = As<BenchCommand>({"bench", "list", "--json"});
+  EXPECT_TRUE(list.list && list.json);
+  EXPECT_TRUE(list.works.empty());
+  EXPECT_THAT(As<BenchCommand>({"bench", "train"}).works, ElementsAre("train"));
+
+  As<VersionCommand>({"version"});
+  As<VersionCommand>({"--version"});
+}
+
+TEST(Args, HelpAtEveryLevelNamesEveryFlag) {
+  const std::string root = As<HelpCommand>({"--help"}).text;
+  for (const char* name : {"train", "eval", "envs", "presets", "bench", "version"}) {
+    EXPECT_THAT(root, HasSubstr(name));
+    EXPECT_THAT(As<HelpCommand>({name, "--help"}).text, HasSubstr(std::string("Usage: millrace ") + name));
+    EXPECT_EQ(As<HelpCommand>({name, "-h"}).text, As<HelpCommand>({"help", name}).text);
+  }
+  EXPECT_EQ(As<HelpCommand>({"help"}).text, root);
+  const std::string train = As<HelpCommand>({"train", "x", "--help"}).text;
+  for (const char* flag : {"PRESET|FILE", "--set KEY=VALUE", "--seed N", "--steps N", "--run DIR",
+                           "--resume DIR", "--threads N", "-q,--quiet"}) {
+    EXPECT_THAT(train, HasSubstr(flag));
+  }
+  EXPECT_THAT(As<HelpCommand>({"presets", "show", "--help"}).text,
+              HasSubstr("Usage: millrace presets show NAME"));
+  for (const std::string& text : {root, train}) {
+    EXPECT_THAT(text, Not(HasSubstr("TEXT")));
+    std::string line;
+    for (std::istringstream lines(text); std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+  }
+}
+
+struct Wrong {
+  std::vector<std::string> arguments;
+  const char* message;
+};
+
+const Wrong kWrong[] = {
+    {{}, "millrace: no command; one of train, eval, envs, presets, bench, version; see `millrace --help`"},
+    {{"trian", "cartpole"},
+     "millrace: no such command: \"trian\"; did you mean train? (commands: train, eval, envs, presets, "
+     "bench, version)"},
+    {{"cartpole"},
+     "millrace: no such command: \"cartpole\"; did you mean `millrace train cartpole`? (commands: train, "
+     "eval, envs, "
+     "presets, bench, version)"},
+    {{""}, "millrace: no such command: \"\" (commands: train, eval, envs, presets, bench, version)"},
+    {{"--quiet", "train", "x"},
+     "millrace: unknown flag --quiet before the command; flags stand after it; see `millrace --help`"},
+    {{"train"},
+     "millrace train: name a preset (`millrace presets` lists them) or a YAML file; see `millrace train "
+     "--help`"},
+    {{"train", "a", "b"}, "millrace train: one argument too many: \"b\"; see `millrace train --help`"},
+    {{"train", "a", "eval", "b"},
+     "millrace train: one argument too many: \"eval\"; see `millrace train --help`"},
+    {{"train", "a", "--sede", "5"}, "millrace train: unknown flag --sede; did you mean --seed?"},
+    {{"train", "--sede=5"}, "millrace train: unknown flag --sede; did you mean --seed?"},
+    {{"train", "a", "--zzzzzzzz"}, "millrace train: unknown flag --zzzzzzzz; see `millrace train --help`"},
+    {{"train", "a", "-x"}, "millrace train: unknown flag -x; see `millrace train --help`"},
+    {{"train", "a", "--seed"}, "millrace train: --seed needs a value; see `millrace train --help`"},
+    {{"train", "a", "--set"}, "millrace train: --set needs a value; see `millrace train --help`"},
+    {{"train", "a", "--seed", "1", "--seed", "2"},
+     "millrace train: --seed may be given once only; see `millrace train --help`"},
+    {{"train", "a", "--seed", "x"},
+     "millrace train: --seed: expected a whole number, got \"x\"; see `millrace train --help`"},
+    {{"train", "a", "--seed", ""},
+     "millrace train: --seed: expected a whole number, got \"\"; see `millrace train --help`"},
+    {{"train", "a", "--seed", "-1"},
+     "millrace train: --seed: -1 is out of range; must be between 0 and 18446744073709551615; see `millrace "
+     "train "
+     "--help`"},
+    {{"train", "a", "--threads", "4294967296"},
+     "millrace train: --threads: 4294967296 is out of range; must be between 0 and 4294967295; see `millrace "
+     "train "
+     "--help`"},
+    {{"train", "a", "--steps", "0"},
+     "millrace train: --steps: 0 is out of range; must be between 1 and 18446744073709551615; see `millrace "
+     "train "
+     "--help`"},
+    {{"eval"}, "millrace eval: name the run's folder; see `millrace eval --help`"},
+    {{"eval", "a", "--episodes", "0"},
+     "millrace eval: --episodes: 0 is out of range; must be between 1 and 4294967295; see `millrace eval "
+     "--help`"},
+    {{"eval", "a", "--jsn"}, "millrace eval: unknown flag --jsn; did you mean --json?"},
+    {{"envs", "x"}, "millrace envs: one argument too many: \"x\"; see `millrace envs --help`"},
+    {{"presets", "shwo", "a"},
+     "millrace presets: no such command: \"shwo\"; did you mean show? (commands: show)"},
+    {{"presets", "show"},
+     "millrace presets show: name a preset (`millrace presets` lists them); see `millrace presets show "
+     "--help`"},
+    {{"presets", "show", "a", "b"},
+     "millrace presets show: one argument too many: \"b\"; see `millrace presets show --help`"},
+    {{"bench", "list", "x"}, "millrace bench: `list` stands alone; see `millrace bench --help`"},
+    {{"bench", "--seconds", "soon"},
+     "millrace bench: --seconds: expected a number, got \"soon\"; see `millrace bench --help`"},
+    {{"bench", "--seconds", "0"},
+     "millrace bench: --seconds: 0 is out of range; must be above 0; see `millrace bench --help`"},
+    {{"version", "x"}, "millrace version: one argument too many: \"x\"; see `millrace version --help`"},
+};
+
+TEST(Args, WrongUsageIsToldInOneLine) {
+  for (const Wrong& wrong : kWrong) {
+    const StatusOr<Command> command = Parse(wrong.arguments);
+    ASSERT_FALSE(command.ok()) << wrong.message;
+    EXPECT_EQ(command.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(std::string(command.status().message()), wrong.message);
+  }
+}
+
+}  // namespace
+}  // namespace millrace
