@@ -375,8 +375,9 @@ struct PpoLoss {
       s.kl_k1[r] = row.kl_k1;
       s.kl_k3[r] = row.kl_k3;
       s.clipped[r] = row.clipped;
-      const float all =
-          row.policy_loss + row.value_loss + row.kl_k1 + row.kl_k3 + s.entropy[r] + normalised + s.check[r];
+      // A bound may choose the finite one of two terms, so the inputs are looked at as well.
+      const float all = row.policy_loss + row.value_loss + row.kl_k1 + row.kl_k3 + s.entropy[r] + normalised +
+                        value[static_cast<size_t>(r) * p.value_ld] + old_value[r] + s.check[r];
       s.bad[r] = IsFinite(all) ? 0.0f : 1.0f;
     }
   }
