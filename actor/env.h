@@ -1,6 +1,6 @@
 // Env: a block of rows of one environment, stepped together so that a family can vectorize its step.
-// Station: env_pool. Owner: the pool; one thread at a time steps a block. An Env holds only its dynamics: the pool
-// applies time limits, action repeat, auto-reset in the same step, and wrappers.
+// Station: env_pool. Owner: the pool; one thread at a time steps a block. An Env holds only its dynamics: the
+// pool applies time limits, action repeat, auto-reset in the same step, and wrappers.
 //
 // Adding an environment is one folder under actor/envs and one line in actor/envs/registry.cc.
 #pragma once
@@ -18,7 +18,8 @@
 
 namespace millrace {
 
-// Where a block's observations go: pointers[i] is the first row of array i of the spec, stride_bytes[i] apart.
+// Where a block's observations go: pointers[i] is the first row of array i of the spec, stride_bytes[i]
+// apart.
 struct ObsOut {
   std::byte* const* pointers;
   const size_t* stride_bytes;
@@ -31,12 +32,12 @@ struct ObsOut {
 
 // One step of all rows of a block. Actions are already inside the bounds of a Box.
 struct StepArgs {
-  const void* actions;   // [rows, action.width()] i32 (discrete kinds) or f32 (Box), contiguous
-  ObsOut obs;            // written: the observation after the step (of an ended episode: its final one)
-  double* reward;        // [rows] written
-  uint8_t* terminated;   // [rows] written, 0 or 1
-  uint8_t* truncated;    // [rows] written, 0 or 1: the environment's own truncation; time limits are the pool's
-  uint8_t* mask;         // [rows, action.outputs()] written when the spec has a mask, else null
+  const void* actions;  // [rows, action.width()] i32 (discrete kinds) or f32 (Box), contiguous
+  ObsOut obs;           // written: the observation after the step (of an ended episode: its final one)
+  double* reward;       // [rows] written
+  uint8_t* terminated;  // [rows] written, 0 or 1
+  uint8_t* truncated;  // [rows] written, 0 or 1: the environment's own truncation; time limits are the pool's
+  uint8_t* mask;       // [rows, action.outputs()] written when the spec has a mask, else null
 };
 
 class Env {
@@ -50,8 +51,8 @@ class Env {
   // Writes the first observation (and mask, if any) of that row.
   virtual void ResetRow(int row, uint64_t episode_seed, const ObsOut& obs, uint8_t* mask) = 0;
 
-  // Steps every row once, without resetting. A row whose episode has ended may be stepped again before its reset
-  // (action repeat does that, and throws the result away): it must not fault.
+  // Steps every row once, without resetting. A row whose episode has ended may be stepped again before its
+  // reset (action repeat does that, and throws the result away): it must not fault.
   virtual void Step(const StepArgs& args) = 0;
 
   // One row's whole state as bytes, for exact resume and hand-over. The same bytes go back into any block.

@@ -7,8 +7,8 @@
 
 namespace millrace {
 namespace {
-constexpr int kMaxGroupRows = 64;   // observations and activations of a group stay in a core's caches
-constexpr int kTimedEvery = 8;      // steps between two whose inference is timed
+constexpr int kMaxGroupRows = 64;  // observations and activations of a group stay in a core's caches
+constexpr int kTimedEvery = 8;     // steps between two whose inference is timed
 using Clock = std::chrono::steady_clock;
 }  // namespace
 
@@ -47,7 +47,8 @@ void EnvPool::Collect(const PolicyView& policy, uint64_t first_step, bool determ
   if (net_ != policy.net) {  // once: the runners' scratch fits one network
     int widest = 0;
     for (const auto& group : groups_) widest = std::max(widest, group->rows());
-    for (WorkerState& worker : workers_) worker.runner = std::make_unique<PolicyRunner>(*policy.net, spec(), widest);
+    for (WorkerState& worker : workers_)
+      worker.runner = std::make_unique<PolicyRunner>(*policy.net, spec(), widest);
     net_ = policy.net;
   }
   for (WorkerState& worker : workers_) worker.inference_seconds = 0;
@@ -113,9 +114,9 @@ std::vector<std::byte> EnvPool::SaveRows() const {
 Status EnvPool::LoadRows(const std::vector<std::byte>& state) {
   const size_t row_bytes = groups_[0]->row_state_bytes();
   if (state.size() != row_bytes * static_cast<size_t>(rows_)) {
-    return absl::InvalidArgumentError(absl::StrCat("the checkpoint's rows have ", state.size(), " bytes, this run's ",
-                                                   row_bytes * static_cast<size_t>(rows_),
-                                                   ": env.* must be as it was to resume"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the checkpoint's rows have ", state.size(), " bytes, this run's ",
+                     row_bytes * static_cast<size_t>(rows_), ": env.* must be as it was to resume"));
   }
   for (size_t g = 0; g < groups_.size(); ++g) {
     groups_[g]->LoadRows(segments()[g], horizon_, state.data() + row_bytes * groups_[g]->first_row());

@@ -1,7 +1,8 @@
-// EnvPool: all row groups of one process with their rollout slots. Station: env_pool. The threads of the ThreadPool own
-// fixed blocks of groups; a group that has stepped is inferred at once by the thread that stepped it, with no lock and no
-// waiting for other groups, and a thread whose block is done takes groups that another has not begun. While one group
-// steps, another infers. Bits depend on the seed alone: never on threads, on who took a group, or on group sizes.
+// EnvPool: all row groups of one process with their rollout slots. Station: env_pool. The threads of the
+// ThreadPool own fixed blocks of groups; a group that has stepped is inferred at once by the thread that
+// stepped it, with no lock and no waiting for other groups, and a thread whose block is done takes groups
+// that another has not begun. While one group steps, another infers. Bits depend on the seed alone: never on
+// threads, on who took a group, or on group sizes.
 #pragma once
 
 #include <memory>
@@ -17,8 +18,10 @@ namespace millrace {
 
 class EnvPool {
  public:
-  // Makes all groups and starts an episode in each row. Random numbers come from `seed`; horizon in agent steps.
-  static StatusOr<std::unique_ptr<EnvPool>> Make(const EnvSection& env, uint64_t seed, int horizon, ThreadPool& threads);
+  // Makes all groups and starts an episode in each row. Random numbers come from `seed`; horizon in agent
+  // steps.
+  static StatusOr<std::unique_ptr<EnvPool>> Make(const EnvSection& env, uint64_t seed, int horizon,
+                                                 ThreadPool& threads);
 
   // Rows of each group for a pool of `rows`; `wanted` 0: chosen from rows alone.
   static std::vector<int> GroupRows(int rows, int wanted);
@@ -29,15 +32,17 @@ class EnvPool {
   const std::vector<SegmentView>& segments() const { return buffer_->slots(); }
   const std::vector<std::unique_ptr<RowGroup>>& groups() const { return groups_; }
 
-  // One rollout: every group acts by `policy` for `horizon` steps into its segment. `first_step` counts agent steps
-  // since the run began and keys the actions' randomness. Afterwards Fault() has the first fault in row order.
+  // One rollout: every group acts by `policy` for `horizon` steps into its segment. `first_step` counts agent
+  // steps since the run began and keys the actions' randomness. Afterwards Fault() has the first fault in row
+  // order.
   void Collect(const PolicyView& policy, uint64_t first_step, bool deterministic = false);
   // Steps with the actions that already stand in the segments; no inference. For benchmarks.
   void StepOnly();
   const EnvFault* fault() const;
   void ClearFaults();
 
-  // Seconds of the last Collect that threads spent in the network, over all threads; an estimate from every 8th step.
+  // Seconds of the last Collect that threads spent in the network, over all threads; an estimate from every
+  // 8th step.
   double inference_seconds() const;
 
   // All rows' state after a rollout, in row order: [rows, row_state_bytes].
@@ -46,7 +51,8 @@ class EnvPool {
 
  private:
   EnvPool() = default;
-  void CollectGroup(size_t group, size_t worker, const PolicyView& policy, uint64_t first_step, bool deterministic);
+  void CollectGroup(size_t group, size_t worker, const PolicyView& policy, uint64_t first_step,
+                    bool deterministic);
 
   // A line a worker, so that counters of different threads never share one.
   struct alignas(64) WorkerState {

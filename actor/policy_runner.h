@@ -1,5 +1,6 @@
-// PolicyRunner: acts for a block of rows - encodes observations, runs the network, samples actions - and writes actions,
-// log-probs and values straight into the segment. Station: policy_runner. One a thread; it holds that thread's scratch.
+// PolicyRunner: acts for a block of rows - encodes observations, runs the network, samples actions - and
+// writes actions, log-probs and values straight into the segment. Station: policy_runner. One a thread; it
+// holds that thread's scratch.
 #pragma once
 
 #include <vector>

@@ -6,7 +6,8 @@
 
 namespace millrace {
 
-StatusOr<RolloutBuffer> RolloutBuffer::Make(const EnvSpec& spec, int steps, const std::vector<int>& group_rows) {
+StatusOr<RolloutBuffer> RolloutBuffer::Make(const EnvSpec& spec, int steps,
+                                            const std::vector<int>& group_rows) {
   RolloutBuffer buffer;
   for (int rows : group_rows) {
     if (buffer.layouts_.empty() || buffer.layouts_.back()->rows() != rows) {
@@ -19,8 +20,8 @@ StatusOr<RolloutBuffer> RolloutBuffer::Make(const EnvSpec& spec, int steps, cons
   // Untouched pages of the side tables stay unbacked, so the tables' bounds cost address space only.
   buffer.memory_.reset(static_cast<std::byte*>(std::aligned_alloc(64, buffer.bytes_)));
   if (buffer.memory_ == nullptr) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the rollout needs ", buffer.bytes_ >> 20, " MiB; use fewer env.rows or a shorter ppo.horizon"));
+    return absl::ResourceExhaustedError(absl::StrCat("the rollout needs ", buffer.bytes_ >> 20,
+                                                     " MiB; use fewer env.rows or a shorter ppo.horizon"));
   }
   std::byte* at = buffer.memory_.get();
   for (SegmentView& slot : buffer.slots_) {

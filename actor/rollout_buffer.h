@@ -1,5 +1,5 @@
-// RolloutBuffer: one slot a row group, each a whole Segment, in one 64-byte aligned allocation. Station: rollout_buffer.
-// Owner: EnvPool. Slots are disjoint, so threads may fill different ones at once.
+// RolloutBuffer: one slot a row group, each a whole Segment, in one 64-byte aligned allocation. Station:
+// rollout_buffer. Owner: EnvPool. Slots are disjoint, so threads may fill different ones at once.
 #pragma once
 
 #include <cstdlib>

@@ -31,12 +31,13 @@ void Get(const std::byte*& in, T& value) {
 }  // namespace
 
 Status EnvFault::ToStatus() const {
-  return absl::DataLossError(absl::StrCat(env, ": ", what, " of row ", row, " is not finite at step ", step,
-                                          " of its episode; run.on_nonfinite=skip drops such updates and counts them"));
+  return absl::DataLossError(
+      absl::StrCat(env, ": ", what, " of row ", row, " is not finite at step ", step,
+                   " of its episode; run.on_nonfinite=skip drops such updates and counts them"));
 }
 
-StatusOr<std::unique_ptr<RowGroup>> RowGroup::Make(const EnvSection& options, uint64_t seed, uint32_t first_row,
-                                                   int rows) {
+StatusOr<std::unique_ptr<RowGroup>> RowGroup::Make(const EnvSection& options, uint64_t seed,
+                                                   uint32_t first_row, int rows) {
   MILL_ASSIGN_OR_RETURN(auto env, MakeEnv(options.id, rows, options.params));
   return Wrap(std::move(env), options, seed, first_row);
 }
@@ -86,7 +87,8 @@ ObsOut RowGroup::NewestFrame(const SegmentView& segment, int t) {
 
 void RowGroup::ResetRow(const SegmentView& segment, int t, int row) {
   const auto r = static_cast<size_t>(row);
-  const Philox4 words = PhiloxAt(seed_, Purpose::kEpisode, first_row_ + static_cast<uint32_t>(row), episode_[r]++);
+  const Philox4 words =
+      PhiloxAt(seed_, Purpose::kEpisode, first_row_ + static_cast<uint32_t>(row), episode_[r]++);
   const uint64_t episode_seed = static_cast<uint64_t>(words.v[0]) << 32 | words.v[1];
   const size_t outputs = static_cast<size_t>(spec_.action.outputs());
   uint8_t* mask = segment.mask();
@@ -156,8 +158,12 @@ void RowGroup::StepEnv(const SegmentView& segment, int t) {
   if (frame_stack_ > 1) ShiftFrames(segment, t);
   uint8_t* mask = segment.mask();
   if (mask != nullptr) mask += (offset + n) * static_cast<size_t>(spec_.action.outputs());
-  StepArgs args{action, NewestFrame(segment, t + 1), reward_.data(), segment.terminated() + offset,
-                segment.truncated() + offset, mask};
+  StepArgs args{action,
+                NewestFrame(segment, t + 1),
+                reward_.data(),
+                segment.terminated() + offset,
+                segment.truncated() + offset,
+                mask};
   if (action_repeat_ == 1) {
     env_->Step(args);
     for (size_t r = 0; r < n; ++r) ++episode_length_[r];
@@ -230,7 +236,8 @@ void RowGroup::FinishRow(const SegmentView& segment, int t, int row) {
   const auto r = static_cast<size_t>(row);
   const int32_t index = t * rows_ + row;
   if (segment.terminated()[index] == 0) KeepFinalObs(segment, t, row);
-  segment.episodes()[segment.episode_count()++] = EpisodeRecord{index, episode_length_[r], episode_return_[r]};
+  segment.episodes()[segment.episode_count()++] =
+      EpisodeRecord{index, episode_length_[r], episode_return_[r]};
   ResetRow(segment, t + 1, row);
 }
 
@@ -243,7 +250,8 @@ void RowGroup::KeepFinalObs(const SegmentView& segment, int t, int row) {
   }
   for (size_t a = 0; a < obs_strides_.size(); ++a) {
     std::memcpy(segment.final_obs(static_cast<int>(a), count),
-                segment.obs(static_cast<int>(a), t + 1) + static_cast<size_t>(row) * obs_strides_[a], obs_strides_[a]);
+                segment.obs(static_cast<int>(a), t + 1) + static_cast<size_t>(row) * obs_strides_[a],
+                obs_strides_[a]);
   }
   segment.final_index()[count++] = index;
 }
@@ -277,7 +285,8 @@ void RowGroup::AddFault(const SegmentView& segment, int t, int row, std::string 
   const auto r = static_cast<size_t>(row);
   const int32_t index = t * rows_ + row;
   if (fault_ == nullptr) {
-    fault_ = std::make_unique<EnvFault>(EnvFault{spec_.id, std::move(what), first_row_ + static_cast<uint32_t>(row),
+    fault_ = std::make_unique<EnvFault>(EnvFault{spec_.id, std::move(what),
+                                                 first_row_ + static_cast<uint32_t>(row),
                                                  static_cast<uint64_t>(episode_length_[r])});
   }
   segment.valid()[index] = 0;
@@ -308,7 +317,8 @@ void RowGroup::SaveRows(const SegmentView& segment, int t, std::byte* out) const
       out += obs_strides_[a];
     }
     if (spec_.action_mask) {
-      std::memcpy(out, segment.mask() + (static_cast<size_t>(t) * static_cast<size_t>(rows_) + r) * outputs, outputs);
+      std::memcpy(out, segment.mask() + (static_cast<size_t>(t) * static_cast<size_t>(rows_) + r) * outputs,
+                  outputs);
       out += outputs;
     }
   }
@@ -328,7 +338,8 @@ void RowGroup::LoadRows(const SegmentView& segment, int t, const std::byte* in) 
       in += obs_strides_[a];
     }
     if (spec_.action_mask) {
-      std::memcpy(segment.mask() + (static_cast<size_t>(t) * static_cast<size_t>(rows_) + r) * outputs, in, outputs);
+      std::memcpy(segment.mask() + (static_cast<size_t>(t) * static_cast<size_t>(rows_) + r) * outputs, in,
+                  outputs);
       in += outputs;
     }
   }

@@ -22,7 +22,8 @@ struct Ending {
 // Episode e of row r shows observations (r, e, s) with s counting steps; the reward of a step is its s.
 class ScriptedEnv : public Env {
  public:
-  ScriptedEnv(int rows, std::vector<Ending> endings) : endings_(std::move(endings)), state_(static_cast<size_t>(rows)) {
+  ScriptedEnv(int rows, std::vector<Ending> endings)
+      : endings_(std::move(endings)), state_(static_cast<size_t>(rows)) {
     spec_.id = "Scripted";
     spec_.observations = {{"where", DType::kF32, {3}}};
     spec_.action.nvec = {2};
@@ -47,8 +48,12 @@ class ScriptedEnv : public Env {
     }
   }
   size_t row_state_bytes() const override { return sizeof(State); }
-  void SaveRow(int row, std::byte* out) const override { std::memcpy(out, &state_[static_cast<size_t>(row)], sizeof(State)); }
-  void LoadRow(int row, const std::byte* in) override { std::memcpy(&state_[static_cast<size_t>(row)], in, sizeof(State)); }
+  void SaveRow(int row, std::byte* out) const override {
+    std::memcpy(out, &state_[static_cast<size_t>(row)], sizeof(State));
+  }
+  void LoadRow(int row, const std::byte* in) override {
+    std::memcpy(&state_[static_cast<size_t>(row)], in, sizeof(State));
+  }
 
   int bad_reward_at_ = -1, bad_obs_at_ = -1;
 
@@ -69,7 +74,8 @@ class ScriptedEnv : public Env {
 
 // A group with a segment of its own.
 struct Rig {
-  Rig(std::vector<Ending> endings, int rows, int steps, const EnvSection& options = Defaults(), int finals = -1) {
+  Rig(std::vector<Ending> endings, int rows, int steps, const EnvSection& options = Defaults(),
+      int finals = -1) {
     auto made = std::make_unique<ScriptedEnv>(rows, std::move(endings));
     env = made.get();
     group = RowGroup::Wrap(std::move(made), options, 1, 10);
@@ -110,7 +116,8 @@ TEST(RowGroup, TransitionsAreThoseOfSameStepAutoreset) {
   Rig rig({{2, true, false}, {1, false, true}, {9, true, false}}, 1, 4);
   rig.Run();
   const auto name = [](const std::vector<float>& obs) {
-    return std::string(1, static_cast<char>('a' + static_cast<int>(obs[1]))) + std::to_string(static_cast<int>(obs[2]));
+    return std::string(1, static_cast<char>('a' + static_cast<int>(obs[1]))) +
+           std::to_string(static_cast<int>(obs[2]));
   };
   ASSERT_EQ(golden.size(), 4u);
   int finals = 0;
@@ -190,8 +197,10 @@ TEST(RowGroup, AValueThatIsNotFiniteIsNamedAndNeverTrainedOn) {
     EXPECT_EQ(rig.group->fault()->row, 10u);
     EXPECT_EQ(rig.group->fault()->step, 2u);
     EXPECT_THAT(rig.group->fault()->ToStatus().message(),
-                testing::HasSubstr(reward ? "Scripted: the reward of row 10" : "Scripted: observation `where`[1] of row 10"));
-    EXPECT_THAT(std::vector<int>(rig.segment.valid(), rig.segment.valid() + 6), ElementsAre(1, 1, 0, 0, 1, 1));
+                testing::HasSubstr(reward ? "Scripted: the reward of row 10"
+                                          : "Scripted: observation `where`[1] of row 10"));
+    EXPECT_THAT(std::vector<int>(rig.segment.valid(), rig.segment.valid() + 6),
+                ElementsAre(1, 1, 0, 0, 1, 1));
     EXPECT_EQ(rig.segment.episode_count(), 0);
     EXPECT_THAT(rig.Obs(2, 1), ElementsAre(1, 1, 0));
     rig.group->ClearFault();

@@ -19,7 +19,9 @@ namespace millrace {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double Since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double Since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 double Median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -30,7 +32,8 @@ double Median(std::vector<double> values) {
 // GFLOP/s of all threads at once.
 double FmaPeakOfAll(ThreadPool& threads) {
   std::vector<double> each(static_cast<size_t>(threads.threads()), 0.0);
-  threads.ParallelFor(threads.threads(), [&](int task, int) { each[static_cast<size_t>(task)] = FmaPeakGflops(0.02); });
+  threads.ParallelFor(threads.threads(),
+                      [&](int task, int) { each[static_cast<size_t>(task)] = FmaPeakGflops(0.02); });
   double sum = 0;
   for (double g : each) sum += g;
   return sum;
@@ -39,7 +42,8 @@ double FmaPeakOfAll(ThreadPool& threads) {
 // Bytes a second that all threads can copy, reads and writes counted, from buffers past the caches.
 double CopyBandwidthOfAll(ThreadPool& threads) {
   constexpr size_t kBytes = 64u << 20;
-  std::vector<std::vector<char>> from(static_cast<size_t>(threads.threads()), std::vector<char>(kBytes, 1)), to = from;
+  std::vector<std::vector<char>> from(static_cast<size_t>(threads.threads()), std::vector<char>(kBytes, 1)),
+      to = from;
   const Clock::time_point begin = Clock::now();
   threads.ParallelFor(threads.threads(), [&](int task, int) {
     const auto i = static_cast<size_t>(task);
@@ -57,11 +61,27 @@ struct PpoWork {
 
 const std::vector<PpoWork>& PpoWorks() {
   static const std::vector<PpoWork> works = {
-      {"ppo-heavy", "PPO, 118 obs, 3 actions, separate 2x128 tanh, 1024 rows x 64, minibatch 16384, 1 epoch", 118, 3,
-       1024, 64, 16384, 1, {128, 128}, false},
+      {"ppo-heavy",
+       "PPO, 118 obs, 3 actions, separate 2x128 tanh, 1024 rows x 64, minibatch 16384, 1 epoch",
+       118,
+       3,
+       1024,
+       64,
+       16384,
+       1,
+       {128, 128},
+       false},
       {"ppo-shared", "the same with one shared layer of 128", 118, 3, 1024, 64, 16384, 1, {128}, true},
-      {"ppo-light", "PPO, 4 obs, 2 actions, separate 2x64 tanh, 8 rows x 128, minibatch 256, 10 epochs", 4, 2, 8, 128,
-       256, 10, {64, 64}, false},
+      {"ppo-light",
+       "PPO, 4 obs, 2 actions, separate 2x64 tanh, 8 rows x 128, minibatch 256, 10 epochs",
+       4,
+       2,
+       8,
+       128,
+       256,
+       10,
+       {64, 64},
+       false},
   };
   return works;
 }
@@ -85,14 +105,16 @@ void Summarize(std::vector<double> rates, BenchResult& result) {
   result.rate_max = *std::max_element(rates.begin(), rates.end());
 }
 
-// Rollout and update, again and again; the FMA peak is measured between them, so that both see the same neighbours.
+// Rollout and update, again and again; the FMA peak is measured between them, so that both see the same
+// neighbours.
 StatusOr<BenchResult> RunPpo(const PpoWork& work, const BenchOptions& bench, ThreadPool& threads) {
   const RunOptions options = OptionsFor(work);
   MILL_ASSIGN_OR_RETURN(auto pool, EnvPool::Make(options.env, 1, work.horizon, threads));
   const std::vector<int> groups = EnvPool::GroupRows(work.rows, 0);
   MILL_ASSIGN_OR_RETURN(auto learner, PpoLearner::Make(options, pool->spec(), groups, threads));
   const double steps = static_cast<double>(work.rows) * work.horizon;
-  const int inner = std::max(1, static_cast<int>(65536 / steps));  // so that one sample is long enough to time
+  const int inner =
+      std::max(1, static_cast<int>(65536 / steps));  // so that one sample is long enough to time
   std::vector<double> rates, peaks, rollout_shares;
   uint64_t agent_steps = 0;
   const Clock::time_point begin = Clock::now();
@@ -118,7 +140,9 @@ StatusOr<BenchResult> RunPpo(const PpoWork& work, const BenchOptions& bench, Thr
   const double peak = Median(peaks);
   result.floor = peak * 1e9 / flops;
   result.fraction = result.rate / result.floor;
-  result.details = {{"flops_per_step", flops}, {"fma_peak_gflops", peak}, {"rollout_share", Median(rollout_shares)},
+  result.details = {{"flops_per_step", flops},
+                    {"fma_peak_gflops", peak},
+                    {"rollout_share", Median(rollout_shares)},
                     {"threads", static_cast<double>(threads.threads())},
                     {"repetitions", static_cast<double>(rates.size())}};
   return result;
@@ -135,7 +159,8 @@ void RandomActions(EnvPool& pool) {
         const float low = std::max(action.low[d], -1e3f), high = std::min(action.high[d], 1e3f);
         static_cast<float*>(segment.action())[i] = low + u * (high - low);
       } else {
-        static_cast<int32_t*>(segment.action())[i] = static_cast<int32_t>(u * static_cast<float>(action.nvec[d]));
+        static_cast<int32_t*>(segment.action())[i] =
+            static_cast<int32_t>(u * static_cast<float>(action.nvec[d]));
       }
     }
   }
@@ -160,12 +185,14 @@ StatusOr<BenchResult> RunEnv(const std::string& id, const BenchOptions& bench, T
   for (int i = 0; i < 3; ++i) bandwidths.push_back(CopyBandwidthOfAll(threads));
   BenchResult result{absl::StrCat("env:", id), "steps/s", 0, 0, 0, 0, 0, {}};
   Summarize(rates, result);
-  double bytes = sizeof(float) + 3 + 4.0 * pool->spec().action.width();  // reward and flags written, actions read
+  double bytes =
+      sizeof(float) + 3 + 4.0 * pool->spec().action.width();  // reward and flags written, actions read
   for (const ArraySpec& array : pool->spec().observations) bytes += static_cast<double>(array.bytes());
   const double bandwidth = Median(bandwidths);
   result.floor = bandwidth / bytes;
   result.fraction = result.rate / result.floor;
-  result.details = {{"bytes_per_step", bytes}, {"copy_gb_per_second", bandwidth / 1e9},
+  result.details = {{"bytes_per_step", bytes},
+                    {"copy_gb_per_second", bandwidth / 1e9},
                     {"threads", static_cast<double>(threads.threads())},
                     {"repetitions", static_cast<double>(rates.size())}};
   return result;
@@ -176,7 +203,8 @@ StatusOr<BenchResult> RunEnv(const std::string& id, const BenchOptions& bench, T
 std::vector<BenchWork> BenchWorks() {
   std::vector<BenchWork> works;
   for (const PpoWork& work : PpoWorks()) works.push_back({work.name, work.summary});
-  for (const std::string& id : EnvIds()) works.push_back({absl::StrCat("env:", id), "1024 rows, random actions"});
+  for (const std::string& id : EnvIds())
+    works.push_back({absl::StrCat("env:", id), "1024 rows, random actions"});
   return works;
 }
 
@@ -185,9 +213,9 @@ StatusOr<BenchResult> RunBench(const std::string& work, const BenchOptions& opti
   for (const BenchWork& known : BenchWorks()) names.push_back(known.name);
   if (std::find(names.begin(), names.end(), work) == names.end()) {
     const std::string near = NearestName(work, names);
-    return absl::InvalidArgumentError(absl::StrCat("unknown work ", work,
-                                                   near.empty() ? "" : absl::StrCat("; did you mean ", near, "?"),
-                                                   " `millrace bench list` names all"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown work ", work, near.empty() ? "" : absl::StrCat("; did you mean ", near, "?"),
+                     " `millrace bench list` names all"));
   }
   ThreadPool threads(static_cast<int>(options.threads > 0 ? options.threads : AvailableCpus()));
   if (absl::StartsWith(work, "env:")) return RunEnv(work.substr(4), options, threads);
@@ -198,16 +226,17 @@ StatusOr<BenchResult> RunBench(const std::string& work, const BenchOptions& opti
 }
 
 std::string ToJson(const BenchResult& r) {
-  nlohmann::ordered_json json = {{"work", r.work},         {"rate", r.rate},   {"unit", r.unit},
-                                 {"floor", r.floor},       {"fraction", r.fraction}, {"rate_min", r.rate_min},
+  nlohmann::ordered_json json = {{"work", r.work},        {"rate", r.rate},         {"unit", r.unit},
+                                 {"floor", r.floor},      {"fraction", r.fraction}, {"rate_min", r.rate_min},
                                  {"rate_max", r.rate_max}};
   for (const auto& [name, value] : r.details) json[name] = value;
   return json.dump();
 }
 
 std::string ToText(const BenchResult& r) {
-  std::string text = absl::StrFormat("%-26s %12.0f %s   floor %12.0f   %5.1f%% of it   (%.0f to %.0f)\n", r.work,
-                                     r.rate, r.unit, r.floor, 100 * r.fraction, r.rate_min, r.rate_max);
+  std::string text =
+      absl::StrFormat("%-26s %12.0f %s   floor %12.0f   %5.1f%% of it   (%.0f to %.0f)\n", r.work, r.rate,
+                      r.unit, r.floor, 100 * r.fraction, r.rate_min, r.rate_max);
   for (const auto& [name, value] : r.details) absl::StrAppendFormat(&text, "    %-24s %.6g\n", name, value);
   return text;
 }

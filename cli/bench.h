@@ -1,5 +1,5 @@
-// `millrace bench`: measures a named work on this machine beside its floor, which is computed and measured in the same
-// run: FLOPs over the FMA peak of all threads, or bytes over memory bandwidth.
+// `millrace bench`: measures a named work on this machine beside its floor, which is computed and measured in
+// the same run: FLOPs over the FMA peak of all threads, or bytes over memory bandwidth.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 namespace millrace {
 
 struct BenchOptions {
-  double seconds = 5;   // about so long a work
-  uint32_t threads = 0; // 0: all available
+  double seconds = 5;    // about so long a work
+  uint32_t threads = 0;  // 0: all available
 };
 
 struct BenchResult {
   std::string work, unit;
-  double rate = 0;      // median over the repetitions
+  double rate = 0;  // median over the repetitions
   double rate_min = 0, rate_max = 0;
   double floor = 0;     // the rate that the floor allows, in the same unit
   double fraction = 0;  // rate / floor

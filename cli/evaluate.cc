@@ -24,7 +24,8 @@ class Collector {
       const SegmentView& segment = pool.segments()[g];
       for (int e = 0; e < segment.episode_count(); ++e) {
         const EpisodeRecord& record = segment.episodes()[e];
-        Row& row = rows_[pool.groups()[g]->first_row() + static_cast<size_t>(record.index % segment.layout().rows())];
+        Row& row = rows_[pool.groups()[g]->first_row() +
+                         static_cast<size_t>(record.index % segment.layout().rows())];
         if (row.returns.size() == row.quota) continue;
         row.returns.push_back(record.ret);
         row.lengths.push_back(record.length);
@@ -44,7 +45,8 @@ class Collector {
       result.return_mean += result.returns[i] / n;
       result.length_mean += result.lengths[i] / n;
     }
-    for (double r : result.returns) result.return_std += (r - result.return_mean) * (r - result.return_mean) / n;
+    for (double r : result.returns)
+      result.return_std += (r - result.return_mean) * (r - result.return_mean) / n;
     result.return_std = std::sqrt(result.return_std);
     const auto [low, high] = std::minmax_element(result.returns.begin(), result.returns.end());
     result.return_min = *low;
@@ -72,9 +74,9 @@ StatusOr<EvalResult> Evaluate(const EnvSection& env, const PolicyView& policy, i
   Collector collector(episodes, static_cast<int>(own.rows));
   for (uint64_t step = 0; collector.missing() > 0; step += kHorizon) {
     if (step > kMaxSteps) {
-      return absl::DeadlineExceededError(
-          absl::StrCat(env.id, ": ", collector.missing(), " of ", episodes, " evaluation episodes did not end within ",
-                       kMaxSteps, " steps; set env.time_limit"));
+      return absl::DeadlineExceededError(absl::StrCat(env.id, ": ", collector.missing(), " of ", episodes,
+                                                      " evaluation episodes did not end within ", kMaxSteps,
+                                                      " steps; set env.time_limit"));
     }
     pool->Collect(policy, step, /*deterministic=*/true);
     if (pool->fault() != nullptr) return pool->fault()->ToStatus();

@@ -1,5 +1,5 @@
-// Evaluation: a policy acts in environments of its own, deterministically, with frozen statistics. Used while training
-// and by `millrace eval`. Called from one thread; it uses the ThreadPool, which must be idle.
+// Evaluation: a policy acts in environments of its own, deterministically, with frozen statistics. Used while
+// training and by `millrace eval`. Called from one thread; it uses the ThreadPool, which must be idle.
 #pragma once
 
 #include <vector>
@@ -17,8 +17,9 @@ struct EvalResult {
   double return_mean = 0, return_std = 0, return_min = 0, return_max = 0, length_mean = 0;
 };
 
-// `episodes` episodes spread evenly over the rows, each row's first ones, so that short episodes are not preferred.
-// Random numbers come from `seed`. DeadlineExceeded when a row's episodes do not end within a million steps.
+// `episodes` episodes spread evenly over the rows, each row's first ones, so that short episodes are not
+// preferred. Random numbers come from `seed`. DeadlineExceeded when a row's episodes do not end within a
+// million steps.
 StatusOr<EvalResult> Evaluate(const EnvSection& env, const PolicyView& policy, int episodes, uint64_t seed,
                               ThreadPool& threads);
 

@@ -13,7 +13,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::vector<uint64_t> Shape(const std::vector<int>& shape) { return {shape.begin(), shape.end()}; }
+std::vector<uint64_t> Shape(const std::vector<int>& shape) {
+  return {shape.begin(), shape.end()};
+}
 
 // Doubles must come back as the same bits; JSON numbers of nlohmann do, but not infinities.
 double Number(const Json& json, const char* key) {
@@ -26,9 +28,10 @@ uint64_t Count(const Json& json, const char* key) {
 }
 
 Status OtherRun(const Checkpoint& checkpoint, const Status& status) {
-  return absl::InvalidArgumentError(absl::StrCat(checkpoint.path, ": ", status.message(),
-                                                 "; the checkpoint is of another network or environment: policy.* and "
-                                                 "env.* must be as they were"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(checkpoint.path, ": ", status.message(),
+                   "; the checkpoint is of another network or environment: policy.* and "
+                   "env.* must be as they were"));
 }
 
 Status CopyState(const Checkpoint& checkpoint, const PpoLearner::StateTensor& tensor) {
@@ -36,8 +39,8 @@ Status CopyState(const Checkpoint& checkpoint, const PpoLearner::StateTensor& te
   for (int d : tensor.shape) n *= static_cast<size_t>(d);
   const NamedTensor* found = checkpoint.content.Find(tensor.name);
   if (found != nullptr && found->shape != Shape(tensor.shape)) {
-    return OtherRun(checkpoint, absl::InvalidArgumentError(absl::StrCat("tensor ", tensor.name, " is ",
-                                                                        DescribeTensor(*found))));
+    return OtherRun(checkpoint, absl::InvalidArgumentError(
+                                    absl::StrCat("tensor ", tensor.name, " is ", DescribeTensor(*found))));
   }
   const Status status = tensor.f32 != nullptr
                             ? CopyTensor(checkpoint.content, tensor.name, std::span<float>(tensor.f32, n))
@@ -80,12 +83,18 @@ CheckpointData RunState::Pack(const RunOptions& options, PpoLearner& learner, co
   data.tensors.push_back(MakeTensor("episodes/lengths", std::span<const double>(episodes.lengths_)));
   data.metadata["config"] = SerializeConfig(options);
   const Json counters = {
-      {"updates", learner.updates()},       {"optimizer_steps", learner.optimizer_steps()},
-      {"steps", steps},                     {"agent_steps", agent_steps},
-      {"seconds", seconds},                 {"updates_skipped", updates_skipped},
-      {"target_reached", target_reached},   {"target_steps", target_steps},
-      {"target_seconds", target_seconds},   {"has_best", has_best},
-      {"best_return", best_return},         {"next_eval", next_eval},
+      {"updates", learner.updates()},
+      {"optimizer_steps", learner.optimizer_steps()},
+      {"steps", steps},
+      {"agent_steps", agent_steps},
+      {"seconds", seconds},
+      {"updates_skipped", updates_skipped},
+      {"target_reached", target_reached},
+      {"target_steps", target_steps},
+      {"target_seconds", target_seconds},
+      {"has_best", has_best},
+      {"best_return", best_return},
+      {"next_eval", next_eval},
       {"episodes", episodes.total()},
   };
   data.metadata["counters"] = counters.dump();
@@ -93,7 +102,8 @@ CheckpointData RunState::Pack(const RunOptions& options, PpoLearner& learner, co
 }
 
 Status RunState::Restore(const Checkpoint& checkpoint, PpoLearner& learner, EnvPool& pool) {
-  for (const PpoLearner::StateTensor& tensor : learner.State()) MILL_RETURN_IF_ERROR(CopyState(checkpoint, tensor));
+  for (const PpoLearner::StateTensor& tensor : learner.State())
+    MILL_RETURN_IF_ERROR(CopyState(checkpoint, tensor));
   const NamedTensor* rows = checkpoint.content.Find("env/rows");
   if (rows == nullptr || rows->type != TensorType::kU8) {
     return OtherRun(checkpoint, absl::NotFoundError("no tensor env/rows"));
@@ -101,13 +111,15 @@ Status RunState::Restore(const Checkpoint& checkpoint, PpoLearner& learner, EnvP
   if (Status status = pool.LoadRows({rows->bytes.begin(), rows->bytes.end()}); !status.ok()) {
     return OtherRun(checkpoint, status);
   }
-  for (auto& [name, values] : {std::pair{"episodes/returns", &episodes.returns_}, {"episodes/lengths", &episodes.lengths_}}) {
+  for (auto& [name, values] :
+       {std::pair{"episodes/returns", &episodes.returns_}, {"episodes/lengths", &episodes.lengths_}}) {
     if (Status status = CopyTensor(checkpoint.content, name, std::span<double>(*values)); !status.ok()) {
       return OtherRun(checkpoint, status);
     }
   }
   const auto it = checkpoint.content.metadata.find("counters");
-  const Json counters = it == checkpoint.content.metadata.end() ? Json() : Json::parse(it->second, nullptr, false);
+  const Json counters =
+      it == checkpoint.content.metadata.end() ? Json() : Json::parse(it->second, nullptr, false);
   if (!counters.is_object()) return OtherRun(checkpoint, absl::NotFoundError("no counters in its metadata"));
   steps = Count(counters, "steps");
   agent_steps = Count(counters, "agent_steps");
@@ -133,7 +145,8 @@ Status RestoreWeights(const Checkpoint& checkpoint, PpoLearner& learner) {
   return absl::OkStatus();
 }
 
-StatusOr<Checkpoint> OpenCheckpoint(FileSystem& fs, const std::string& run_or_file, const std::string& which) {
+StatusOr<Checkpoint> OpenCheckpoint(FileSystem& fs, const std::string& run_or_file,
+                                    const std::string& which) {
   if (absl::EndsWith(run_or_file, ".safetensors")) return LoadCheckpoint(fs, run_or_file);
   if (absl::EndsWith(which, ".safetensors")) return LoadCheckpoint(fs, which);
   const std::string dir = JoinPath(run_or_file, "checkpoints");

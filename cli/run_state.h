@@ -1,5 +1,5 @@
-// RunState: what a run has done so far beyond the learner's and the environments' own state, and how all of it goes into
-// a checkpoint and comes back. Used by the trainer, evaluation and warm start. One thread.
+// RunState: what a run has done so far beyond the learner's and the environments' own state, and how all of
+// it goes into a checkpoint and comes back. Used by the trainer, evaluation and warm start. One thread.
 #pragma once
 
 #include <cstdint>
@@ -36,21 +36,22 @@ class EpisodeWindow {
 struct RunState {
   explicit RunState(size_t window) : episodes(window) {}
 
-  uint64_t steps = 0;         // environment steps
-  uint64_t agent_steps = 0;   // steps a row; keys the actions' randomness
-  double seconds = 0;         // of training, over all sessions of the run
+  uint64_t steps = 0;        // environment steps
+  uint64_t agent_steps = 0;  // steps a row; keys the actions' randomness
+  double seconds = 0;        // of training, over all sessions of the run
   uint64_t updates_skipped = 0;
   bool target_reached = false;
   uint64_t target_steps = 0;  // when it was first reached
   double target_seconds = 0;
   bool has_best = false;
-  double best_return = 0;     // of evaluations
-  uint64_t next_eval = 0;     // steps
+  double best_return = 0;  // of evaluations
+  uint64_t next_eval = 0;  // steps
   EpisodeWindow episodes;
 
   // Calls `write` with everything a run needs to go on; the views in it live as long as the call.
   template <class Write>
-  auto WithCheckpoint(const RunOptions& options, PpoLearner& learner, const EnvPool& pool, const Write& write) {
+  auto WithCheckpoint(const RunOptions& options, PpoLearner& learner, const EnvPool& pool,
+                      const Write& write) {
     const std::vector<std::byte> rows = pool.SaveRows();
     return write(Pack(options, learner, pool, rows));
   }
@@ -65,7 +66,8 @@ struct RunState {
 // Loads weights and statistics only, for evaluation and warm start; the optimizer and the counters stay new.
 Status RestoreWeights(const Checkpoint& checkpoint, PpoLearner& learner);
 
-// Opens a checkpoint: of a run's folder the best, the latest, or a file. `which`: "best", "latest" or a file name.
+// Opens a checkpoint: of a run's folder the best, the latest, or a file. `which`: "best", "latest" or a file
+// name.
 StatusOr<Checkpoint> OpenCheckpoint(FileSystem& fs, const std::string& run_or_file, const std::string& which);
 
 }  // namespace millrace

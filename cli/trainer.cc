@@ -9,11 +9,13 @@
 
 namespace millrace {
 namespace {
-constexpr size_t kReportWindow = 100;  // episodes, where no target asks for another number
+constexpr size_t kReportWindow = 100;                // episodes, where no target asks for another number
 constexpr uint64_t kEvalSeedOffset = 0x6576616cull;  // evaluation never repeats a training episode
 
 using Clock = std::chrono::steady_clock;
-double Millis(Clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
+double Millis(Clock::duration d) {
+  return std::chrono::duration<double, std::milli>(d).count();
+}
 }  // namespace
 
 Status ValidateForEnv(const RunOptions& options, const EnvSpec& spec) {
@@ -23,7 +25,8 @@ Status ValidateForEnv(const RunOptions& options, const EnvSpec& spec) {
   }
   for (size_t d = 0; spec.action.box() && d < spec.action.low.size(); ++d) {
     if (options.env.clip_actions && !(spec.action.low[d] <= spec.action.high[d])) {
-      return absl::InvalidArgumentError(absl::StrCat("env.id: ", spec.id, " has no valid bounds in action ", d));
+      return absl::InvalidArgumentError(
+          absl::StrCat("env.id: ", spec.id, " has no valid bounds in action ", d));
     }
   }
   return absl::OkStatus();
@@ -39,18 +42,23 @@ Trainer::Trainer(const RunOptions& options)
 
 StatusOr<std::unique_ptr<Trainer>> Trainer::Make(const RunOptions& options) {
   auto trainer = std::unique_ptr<Trainer>(new Trainer(options));
-  MILL_ASSIGN_OR_RETURN(trainer->pool_, EnvPool::Make(options.env, options.run.seed,
-                                                      static_cast<int>(options.ppo.horizon), *trainer->threads_));
+  MILL_ASSIGN_OR_RETURN(trainer->pool_,
+                        EnvPool::Make(options.env, options.run.seed, static_cast<int>(options.ppo.horizon),
+                                      *trainer->threads_));
   const EnvPool& pool = *trainer->pool_;
   MILL_RETURN_IF_ERROR(ValidateForEnv(options, pool.spec()));
   const std::vector<int> groups = EnvPool::GroupRows(pool.rows(), static_cast<int>(options.env.group_rows));
-  MILL_ASSIGN_OR_RETURN(trainer->learner_, PpoLearner::Make(options, pool.spec(), groups, *trainer->threads_));
+  MILL_ASSIGN_OR_RETURN(trainer->learner_,
+                        PpoLearner::Make(options, pool.spec(), groups, *trainer->threads_));
   return trainer;
 }
 
+size_t Trainer::window() const {
+  return options_.run.stop_window > 0 ? options_.run.stop_window : kReportWindow;
+}
+
 double Trainer::RecentReturn() const {
-  const size_t window = options_.run.stop_window > 0 ? options_.run.stop_window : kReportWindow;
-  const size_t n = std::min(window, state_.episodes.count());
+  const size_t n = std::min(window(), state_.episodes.count());
   return n > 0 ? state_.episodes.ReturnMean(n) : MetricsRow::kUnknown;
 }
 
@@ -101,7 +109,8 @@ StatusOr<MetricsRow> Trainer::Iterate() {
   }
   const Clock::time_point updated = Clock::now();
   state_.agent_steps += options_.ppo.horizon;
-  state_.steps += static_cast<uint64_t>(options_.env.rows) * options_.ppo.horizon * options_.env.action_repeat;
+  state_.steps +=
+      static_cast<uint64_t>(options_.env.rows) * options_.ppo.horizon * options_.env.action_repeat;
   TakeEpisodes(row);
   const double total = Millis(Clock::now() - begin);
   state_.seconds += total / 1000;

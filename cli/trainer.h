@@ -1,5 +1,5 @@
-// Trainer: the stations of one process joined - environment pool, policy runner, learner - and the loop over them, one
-// update at a time. No files, no terminal: those are cli/train.cc's. Called from one thread.
+// Trainer: the stations of one process joined - environment pool, policy runner, learner - and the loop over
+// them, one update at a time. No files, no terminal: those are cli/train.cc's. Called from one thread.
 #pragma once
 
 #include <memory>
@@ -22,8 +22,8 @@ class Trainer {
  public:
   static StatusOr<std::unique_ptr<Trainer>> Make(const RunOptions& options);
 
-  // One rollout and one update. DataLoss when a value was not finite and run.on_nonfinite is `stop`; the weights are
-  // then those of before. The row's `seconds` counts training only.
+  // One rollout and one update. DataLoss when a value was not finite and run.on_nonfinite is `stop`; the
+  // weights are then those of before. The row's `seconds` counts training only.
   StatusOr<MetricsRow> Iterate();
 
   // The run's steps are done, or the target that ends it early is reached.
@@ -36,7 +36,9 @@ class Trainer {
   RunState& state() { return state_; }
   const RunOptions& options() const { return options_; }
   int threads() const { return threads_->threads(); }
-  // Mean return of the window that run.stop_at_return judges, or of the last 100 episodes; NaN before the first.
+  // Episodes of the window that run.stop_at_return judges; 100 where it is not set.
+  size_t window() const;
+  // Mean return of that window; NaN before the first episode has ended.
   double RecentReturn() const;
 
  private:

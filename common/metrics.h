@@ -44,9 +44,10 @@ struct MetricsRow {
   double grad_norm = kUnknown;  // before clipping
   double learning_rate = 0;
   double clip_range = 0;
-  double resident_mb = 0;        // MiB
-  double cpu_share = 0;          // CPU seconds a second of wall time and usable CPU: 0 to 1
-  uint64_t updates_skipped = 0;  // since the run began, by on_nonfinite: skip
+  double resident_mb = 0;              // MiB
+  double cpu_share = 0;                // CPU seconds a second of wall time and usable CPU: 0 to 1
+  uint64_t updates_skipped = 0;        // since the run began, by on_nonfinite: skip
+  double eval_return_mean = kUnknown;  // of an evaluation after this update
 };
 
 // A field by name; exactly one of `real` and `count` is set.
@@ -93,6 +94,7 @@ inline constexpr std::array kMetricsFields = {
     MetricsField("resident_mb", "system", &MetricsRow::resident_mb),
     MetricsField("cpu_share", "system", &MetricsRow::cpu_share),
     MetricsField("updates_skipped", "system", &MetricsRow::updates_skipped),
+    MetricsField("eval_return_mean", "eval", &MetricsRow::eval_return_mean),
 };
 
 // Enough for every row: the names and a quarter hundred numbers of at most 24 characters.

@@ -1,6 +1,7 @@
-// RunOptions: every setting of a run as plain values with their defaults; the mirror of proto/millrace/v1/config.proto,
-// which is the schema of files, flags and checkpoints. common/config reads, checks and writes it; stations read it.
-// Paths of keys in files and --set are the names here: `ppo.clip_range` is RunOptions::ppo.clip_range.
+// RunOptions: every setting of a run as plain values with their defaults; the mirror of
+// proto/millrace/v1/config.proto, which is the schema of files, flags and checkpoints. common/config reads,
+// checks and writes it; stations read it. Paths of keys in files and --set are the names here:
+// `ppo.clip_range` is RunOptions::ppo.clip_range.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +17,15 @@ enum class Schedule : uint8_t { kConstant, kLinear, kCosine };
 enum class OnNonfinite : uint8_t { kStop, kSkip };
 
 struct RunSection {
-  std::string name;                 // of the preset or the file; names the run's folder
-  std::string dir;                  // the run's folder; empty: runs/<name>-<seed>-<time>
+  std::string name;  // of the preset or the file; names the run's folder
+  std::string dir;   // the run's folder; empty: runs/<name>-<seed>-<time>
   uint64_t seed = 1;
-  uint64_t steps = 1'000'000;       // environment steps (rows x env steps) after which the run is done
-  uint32_t threads = 0;             // 0: as many as the CPUs that this process may use
-  double stop_at_return = 0;        // with stop_window > 0: done when the mean of the last stop_window episodes is there
-  uint32_t stop_window = 0;         // episodes; 0: never stop early
-  std::string warm_start;           // a run's folder or a checkpoint whose weights the run begins with
+  uint64_t steps = 1'000'000;  // environment steps (rows x env steps) after which the run is done
+  uint32_t threads = 0;        // 0: as many as the CPUs that this process may use
+  double stop_at_return =
+      0;  // with stop_window > 0: done when the mean of the last stop_window episodes is there
+  uint32_t stop_window = 0;  // episodes; 0: never stop early
+  std::string warm_start;    // a run's folder or a checkpoint whose weights the run begins with
   OnNonfinite on_nonfinite = OnNonfinite::kStop;
 
   bool operator==(const RunSection&) const = default;
@@ -31,17 +33,17 @@ struct RunSection {
 
 struct EnvSection {
   std::string id;
-  uint32_t rows = 8;                // environments (agents) stepped together
-  uint32_t group_rows = 0;          // rows of a row group; 0: chosen from rows alone
+  uint32_t rows = 8;                          // environments (agents) stepped together
+  uint32_t group_rows = 0;                    // rows of a row group; 0: chosen from rows alone
   std::map<std::string, std::string> params;  // the environment's own settings
-  int32_t time_limit = -1;          // steps; -1: the environment's own, 0: none
+  int32_t time_limit = -1;                    // steps; -1: the environment's own, 0: none
   uint32_t action_repeat = 1;
   uint32_t frame_stack = 1;
-  bool normalize_obs = false;       // running mean and variance of fresh frames
-  double clip_obs = 0;              // after normalisation, to [-clip_obs, clip_obs]; 0: off
-  bool scale_reward = false;        // by the deviation of the discounted return (discount ppo.gamma)
-  double clip_reward = 0;           // after scaling, to [-clip_reward, clip_reward]; 0: off
-  bool clip_actions = true;         // Box actions are clipped to the bounds before the environment sees them
+  bool normalize_obs = false;  // running mean and variance of fresh frames
+  double clip_obs = 0;         // after normalisation, to [-clip_obs, clip_obs]; 0: off
+  bool scale_reward = false;   // by the deviation of the discounted return (discount ppo.gamma)
+  double clip_reward = 0;      // after scaling, to [-clip_reward, clip_reward]; 0: off
+  bool clip_actions = true;    // Box actions are clipped to the bounds before the environment sees them
 
   bool operator==(const EnvSection&) const = default;
 };
@@ -49,55 +51,55 @@ struct EnvSection {
 struct PolicySection {
   std::vector<uint32_t> hidden = {64, 64};
   Activation activation = Activation::kTanh;
-  bool shared = false;              // one trunk for policy and value, or one each
+  bool shared = false;                      // one trunk for policy and value, or one each
   double gain_hidden = 1.4142135623730951;  // orthogonal initialisation
   double gain_policy = 0.01;
   double gain_value = 1.0;
-  double log_std_init = 0.0;        // Box only
+  double log_std_init = 0.0;  // Box only
 
   bool operator==(const PolicySection&) const = default;
 };
 
 struct PpoSection {
-  uint32_t horizon = 128;           // steps a row in one rollout
-  uint32_t minibatch_size = 256;    // samples
+  uint32_t horizon = 128;         // steps a row in one rollout
+  uint32_t minibatch_size = 256;  // samples
   uint32_t epochs = 10;
   double gamma = 0.99;
   double gae_lambda = 0.95;
   double clip_range = 0.2;
   Schedule clip_schedule = Schedule::kConstant;
-  double value_clip = 0;            // 0: the value loss is not clipped
+  double value_clip = 0;  // 0: the value loss is not clipped
   double entropy_coef = 0.0;
   double value_coef = 0.5;
-  double target_kl = 0;             // 0: off
-  double max_grad_norm = 0.5;       // 0: off
+  double target_kl = 0;        // 0: off
+  double max_grad_norm = 0.5;  // 0: off
   AdvantageNorm advantage_norm = AdvantageNorm::kMinibatch;
   double learning_rate = 3e-4;
   Schedule lr_schedule = Schedule::kConstant;
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_eps = 1e-5;
-  double weight_decay = 0.0;        // decoupled (AdamW); 0: Adam
+  double weight_decay = 0.0;  // decoupled (AdamW); 0: Adam
 
   bool operator==(const PpoSection&) const = default;
 };
 
 struct EvalSection {
-  uint64_t every = 0;               // environment steps between evaluations while training; 0: none
+  uint64_t every = 0;  // environment steps between evaluations while training; 0: none
   uint32_t episodes = 100;
 
   bool operator==(const EvalSection&) const = default;
 };
 
 struct CheckpointSection {
-  uint32_t every = 100;             // updates; 0: only at the end
-  uint32_t keep = 3;                // the newest that stay, besides the best
+  uint32_t every = 100;  // updates; 0: only at the end
+  uint32_t keep = 3;     // the newest that stay, besides the best
 
   bool operator==(const CheckpointSection&) const = default;
 };
 
 struct MetricsSection {
-  uint32_t every = 1;               // updates a line of metrics.jsonl
+  uint32_t every = 1;  // updates a line of metrics.jsonl
   bool tensorboard = true;
 
   bool operator==(const MetricsSection&) const = default;

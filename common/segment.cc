@@ -45,7 +45,8 @@ SegmentLayout::SegmentLayout(const EnvSpec& spec, int steps, int rows, int final
   truncated_ = cursor.Take(t * n);
   valid_ = cursor.Take(t * n);
   final_index_ = cursor.Take(static_cast<size_t>(final_capacity) * sizeof(int32_t));
-  for (size_t bytes : obs_bytes_) final_obs_.push_back(cursor.Take(static_cast<size_t>(final_capacity) * bytes));
+  for (size_t bytes : obs_bytes_)
+    final_obs_.push_back(cursor.Take(static_cast<size_t>(final_capacity) * bytes));
   episodes_ = cursor.Take(t * n * sizeof(EpisodeRecord));
   bytes_ = cursor.total();
 }

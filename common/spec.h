@@ -1,5 +1,6 @@
-// What an environment is made of, as its users see it: observation arrays, the action space, the optional mask.
-// Plain values, no owner, no thread rule. Everything that sizes memory (SegmentLayout, networks) starts here.
+// What an environment is made of, as its users see it: observation arrays, the action space, the optional
+// mask. Plain values, no owner, no thread rule. Everything that sizes memory (SegmentLayout, networks) starts
+// here.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,9 @@
 namespace millrace {
 
 enum class DType : uint8_t { kF32, kU8, kI32 };
-constexpr size_t SizeOf(DType t) { return t == DType::kU8 ? 1 : 4; }
+constexpr size_t SizeOf(DType t) {
+  return t == DType::kU8 ? 1 : 4;
+}
 
 // One named observation array; the shape is of one row.
 struct ArraySpec {
@@ -51,9 +54,9 @@ struct EnvSpec {
   std::string id;
   std::vector<ArraySpec> observations;
   ActionSpec action;
-  bool action_mask = false;      // a u8 mask of action.outputs() values a row, 1 = allowed; discrete kinds only
-  int max_episode_steps = 0;     // the task's own time limit in environment steps; 0: none
-  std::string summary;           // one line for `millrace envs`
+  bool action_mask = false;   // a u8 mask of action.outputs() values a row, 1 = allowed; discrete kinds only
+  int max_episode_steps = 0;  // the task's own time limit in environment steps; 0: none
+  std::string summary;        // one line for `millrace envs`
 
   int observation_elements() const {
     int n = 0;

@@ -1,5 +1,5 @@
-// BatchAssembler: gathers scattered samples of a batch of segments into one block of contiguous rows, encoded as the
-// network reads them. Station: batch_assembler. Immutable; blocks belong to the calling thread.
+// BatchAssembler: gathers scattered samples of a batch of segments into one block of contiguous rows, encoded
+// as the network reads them. Station: batch_assembler. Immutable; blocks belong to the calling thread.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace millrace {
 // At most `capacity` gathered samples, in memory of its own.
 struct SampleBlock {
   SampleBlock(const EnvSpec& spec, int capacity);
-  std::vector<float> x;           // [rows, obs width]
-  std::vector<float> action;      // [rows, A] f32, or i32 in the same bits
-  std::vector<uint8_t> mask;      // [rows, outputs]; empty: no mask
+  std::vector<float> x;                                // [rows, obs width]
+  std::vector<float> action;                           // [rows, A] f32, or i32 in the same bits
+  std::vector<uint8_t> mask;                           // [rows, outputs]; empty: no mask
   std::vector<float> log_prob, value, advantage, ret;  // [rows]
 };
 

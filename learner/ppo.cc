@@ -15,10 +15,13 @@
 
 namespace millrace {
 namespace {
-constexpr int kBlockRows = 64;   // rows that go through forward, loss and backward together, in a core's caches
+constexpr int kBlockRows =
+    64;  // rows that go through forward, loss and backward together, in a core's caches
 constexpr int kMaxShards = 16;
 
-int ShardsOf(int samples) { return std::clamp((samples + kBlockRows - 1) / kBlockRows, 1, kMaxShards); }
+int ShardsOf(int samples) {
+  return std::clamp((samples + kBlockRows - 1) / kBlockRows, 1, kMaxShards);
+}
 }  // namespace
 
 struct PpoLearner::Worker {
@@ -34,8 +37,9 @@ PpoLearner::PpoLearner(const RunOptions& options, const EnvSpec& spec, const std
       threads_(threads),
       net_(NetSpecFor(spec, options.policy)),
       encoder_(spec, options.env.normalize_obs, static_cast<float>(options.env.clip_obs)),
-      assembler_(spec, encoder_,
-                 static_cast<int>(options.ppo.horizon) * *std::max_element(group_rows.begin(), group_rows.end())),
+      assembler_(
+          spec, encoder_,
+          static_cast<int>(options.ppo.horizon) * *std::max_element(group_rows.begin(), group_rows.end())),
       obs_statistics_(spec.observation_elements(), group_rows.size()),
       reward_scaler_(options.env, options.ppo.gamma, group_rows) {
   int row = 0;
@@ -49,7 +53,8 @@ PpoLearner::PpoLearner(const RunOptions& options, const EnvSpec& spec, const std
 PpoLearner::~PpoLearner() = default;
 
 StatusOr<std::unique_ptr<PpoLearner>> PpoLearner::Make(const RunOptions& options, const EnvSpec& spec,
-                                                       const std::vector<int>& group_rows, ThreadPool& threads) {
+                                                       const std::vector<int>& group_rows,
+                                                       ThreadPool& threads) {
   auto learner = std::unique_ptr<PpoLearner>(new PpoLearner(options, spec, group_rows, threads));
   MILL_RETURN_IF_ERROR(learner->Allocate());
   learner->net_.Initialize(options.run.seed, options.policy, learner->parameters_);
@@ -86,10 +91,12 @@ Status PpoLearner::Allocate() {
   return absl::OkStatus();
 }
 
-PolicyView PpoLearner::policy() const { return PolicyView{&net_, &encoder_, parameters_, packed_, updates_}; }
+PolicyView PpoLearner::policy() const {
+  return PolicyView{&net_, &encoder_, parameters_, packed_, updates_};
+}
 
-// next_value[t] is V of the true next observation: of the next step in the segment, of the observation behind it, or of
-// the final observation of an episode that was truncated.
+// next_value[t] is V of the true next observation: of the next step in the segment, of the observation behind
+// it, or of the final observation of an episode that was truncated.
 void PpoLearner::BootstrapValues(const SegmentView& segment, float* next_value, Worker& worker) {
   const int rows = segment.layout().rows(), steps = segment.layout().steps();
   const size_t last = static_cast<size_t>(steps - 1) * static_cast<size_t>(rows);
@@ -99,7 +106,8 @@ void PpoLearner::BootstrapValues(const SegmentView& segment, float* next_value, 
   const auto evaluate = [&](int count, const auto& encode, const auto& store) {
     for (int first = 0; first < count; first += kBlockRows) {
       const int block = std::min(kBlockRows, count - first);
-      for (int i = 0; i < block; ++i) encode(first + i, worker.block.x.data() + static_cast<size_t>(i * width));
+      for (int i = 0; i < block; ++i)
+        encode(first + i, worker.block.x.data() + static_cast<size_t>(i * width));
       net_.ForwardValue(parameters_, packed_, worker.block.x.data(), width, block, w);
       for (int i = 0; i < block; ++i) store(first + i, w.value[static_cast<size_t>(i * w.value_ld)]);
     }
@@ -117,10 +125,16 @@ void PpoLearner::PrepareSegment(size_t group, Worker& worker) {
   const size_t at = group * static_cast<size_t>(stride_);
   BootstrapValues(segment, next_value_ + at, worker);
   const float* reward = reward_scaler_.Scaled(segment, reward_ + at);
-  RunSerial<Gae>({.T = segment.layout().steps(), .N = segment.layout().rows(), .reward = reward,
-                  .value = segment.value(), .next_value = next_value_ + at, .terminated = segment.terminated(),
-                  .truncated = segment.truncated(), .gamma = static_cast<float>(options_.ppo.gamma),
-                  .lambda = static_cast<float>(options_.ppo.gae_lambda), .advantage = advantage_ + at,
+  RunSerial<Gae>({.T = segment.layout().steps(),
+                  .N = segment.layout().rows(),
+                  .reward = reward,
+                  .value = segment.value(),
+                  .next_value = next_value_ + at,
+                  .terminated = segment.terminated(),
+                  .truncated = segment.truncated(),
+                  .gamma = static_cast<float>(options_.ppo.gamma),
+                  .lambda = static_cast<float>(options_.ppo.gae_lambda),
+                  .advantage = advantage_ + at,
                   .ret = ret_ + at});
 }
 
@@ -150,8 +164,8 @@ int PpoLearner::Minibatches() const {
   return static_cast<int>((samples_.size() + size - 1) / size);
 }
 
-// The order of an epoch is a keyed permutation, so each thread can write its part; then each minibatch's advantages get
-// their normalisation.
+// The order of an epoch is a keyed permutation, so each thread can write its part; then each minibatch's
+// advantages get their normalisation.
 void PpoLearner::BeginEpoch(uint32_t epoch) {
   const auto n = static_cast<uint32_t>(samples_.size());
   const Philox4 key = PhiloxAt(options_.run.seed, Purpose::kShuffle, epoch, updates_);
@@ -232,10 +246,12 @@ Status PpoLearner::RunMinibatch(int minibatch, PpoReport& report, bool& stop) {
       ++report.skipped;
       return absl::OkStatus();
     }
-    return absl::DataLossError(absl::StrCat(
-        "update ", updates_ + 1, ", minibatch ", report.minibatches, ": ",
-        sums.nonfinite > 0 ? "a loss is not finite (op ppo_loss)" : "the gradient's norm is not finite (op grad_reduce)",
-        "; a smaller ppo.learning_rate or ppo.max_grad_norm may help, run.on_nonfinite=skip drops such updates"));
+    return absl::DataLossError(absl::StrCat("update ", updates_ + 1, ", minibatch ", report.minibatches, ": ",
+                                            sums.nonfinite > 0
+                                                ? "a loss is not finite (op ppo_loss)"
+                                                : "the gradient's norm is not finite (op grad_reduce)",
+                                            "; a smaller ppo.learning_rate or ppo.max_grad_norm may help, "
+                                            "run.on_nonfinite=skip drops such updates"));
   }
   report.policy_loss += sums.policy_loss / count;
   report.value_loss += sums.value_loss / count;
@@ -270,13 +286,25 @@ void PpoLearner::LossAndGradients(int rows, Worker& worker, PpoStats& stats, flo
   const SampleBlock& block = worker.block;
   const float* x = block.x.data();
   net_.Forward(parameters_, packed_, x, encoder_.width(), rows, w);
-  RunSerial<PpoLoss>({.rows = rows, .logits = w.logits, .ld = w.logits_ld,
-                      .mask = block.mask.empty() ? nullptr : block.mask.data(), .heads = spec_.action.width(),
-                      .nvec = spec_.action.nvec.data(), .log_std = net_.log_std(parameters_),
-                      .action = block.action.data(), .old_log_prob = block.log_prob.data(),
-                      .advantage = block.advantage.data(), .old_value = block.value.data(), .ret = block.ret.data(),
-                      .value = w.value, .value_ld = w.value_ld, .coefs = &coefs_, .dlogits = w.dlogits,
-                      .dvalue = w.dvalue, .dlog_std = net_.log_std(gradients), .stats = &stats});
+  RunSerial<PpoLoss>({.rows = rows,
+                      .logits = w.logits,
+                      .ld = w.logits_ld,
+                      .mask = block.mask.empty() ? nullptr : block.mask.data(),
+                      .heads = spec_.action.width(),
+                      .nvec = spec_.action.nvec.data(),
+                      .log_std = net_.log_std(parameters_),
+                      .action = block.action.data(),
+                      .old_log_prob = block.log_prob.data(),
+                      .advantage = block.advantage.data(),
+                      .old_value = block.value.data(),
+                      .ret = block.ret.data(),
+                      .value = w.value,
+                      .value_ld = w.value_ld,
+                      .coefs = &coefs_,
+                      .dlogits = w.dlogits,
+                      .dvalue = w.dvalue,
+                      .dlog_std = net_.log_std(gradients),
+                      .stats = &stats});
   net_.Backward(packed_, x, encoder_.width(), rows, w, gradients);
 }
 
@@ -284,8 +312,11 @@ void PpoLearner::LossAndGradients(int rows, Worker& worker, PpoStats& stats, flo
 double PpoLearner::ReduceGradients(int shards) {
   const int n = static_cast<int>(net_.parameter_floats());
   threads_.ParallelFor(GradReduce::Chunks(n), [&](int chunk, int) {
-    RunTile<GradReduce>(chunk, {.n = n, .shards = shards, .shard_gradients = shard_gradients_,
-                                .shard_stride = net_.parameter_floats(), .gradients = gradients_,
+    RunTile<GradReduce>(chunk, {.n = n,
+                                .shards = shards,
+                                .shard_gradients = shard_gradients_,
+                                .shard_stride = net_.parameter_floats(),
+                                .gradients = gradients_,
                                 .chunk_squares = chunk_squares_.data()});
   });
   double sum = 0;
@@ -298,12 +329,18 @@ void PpoLearner::Step(double norm_squared) {
   ++optimizer_steps_;
   adam_step_.Set(static_cast<float>(ppo.adam_beta1), static_cast<float>(ppo.adam_beta2),
                  static_cast<float>(ppo.adam_eps), static_cast<float>(ppo.weight_decay), optimizer_steps_);
-  adam_step_.grad_scale = ppo.max_grad_norm > 0 ? ClipScale(norm_squared, static_cast<float>(ppo.max_grad_norm)) : 1.0f;
+  adam_step_.grad_scale =
+      ppo.max_grad_norm > 0 ? ClipScale(norm_squared, static_cast<float>(ppo.max_grad_norm)) : 1.0f;
   const int n = static_cast<int>(net_.parameter_floats());
   threads_.ParallelFor(GradReduce::Chunks(n), [&](int chunk, int) {
     const int begin = chunk * GradReduce::kChunk, count = std::min(GradReduce::kChunk, n - begin);
-    RunSerial<Adam>({.w = parameters_ + begin, .g = gradients_ + begin, .m = adam_m_ + begin, .v = adam_v_ + begin,
-                     .n = count, .step = &adam_step_, .zero_grad = false});
+    RunSerial<Adam>({.w = parameters_ + begin,
+                     .g = gradients_ + begin,
+                     .m = adam_m_ + begin,
+                     .v = adam_v_ + begin,
+                     .n = count,
+                     .step = &adam_step_,
+                     .zero_grad = false});
   });
   PackWeights();
 }
@@ -315,8 +352,8 @@ void PpoLearner::PackWeights() {
 std::vector<PpoLearner::StateTensor> PpoLearner::State() {
   std::vector<StateTensor> state;
   for (const ParameterTensor& tensor : net_.tensors()) {
-    const std::vector<int> shape = tensor.rows == 1 ? std::vector<int>{tensor.cols}
-                                                    : std::vector<int>{tensor.rows, tensor.cols};
+    const std::vector<int> shape =
+        tensor.rows == 1 ? std::vector<int>{tensor.cols} : std::vector<int>{tensor.rows, tensor.cols};
     state.push_back({"weights/" + tensor.name, shape, parameters_ + tensor.offset, nullptr});
     state.push_back({"adam_m/" + tensor.name, shape, adam_m_ + tensor.offset, nullptr});
     state.push_back({"adam_v/" + tensor.name, shape, adam_v_ + tensor.offset, nullptr});

@@ -1,10 +1,11 @@
-// PpoLearner: proximal policy optimisation (Schulman et al. 2017) over a batch of segments. Station: train_step.
-// It owns the weights, gradients, optimizer state and statistics: one flat buffer each in one arena, allocated once;
-// an update allocates nothing. Called from one thread; it spreads its work over the ThreadPool.
+// PpoLearner: proximal policy optimisation (Schulman et al. 2017) over a batch of segments. Station:
+// train_step. It owns the weights, gradients, optimizer state and statistics: one flat buffer each in one
+// arena, allocated once; an update allocates nothing. Called from one thread; it spreads its work over the
+// ThreadPool.
 //
-// An update is cut into shards whose number depends on the minibatch alone. A shard takes blocks of rows through
-// forward, loss and backward while they are in its core's caches and adds gradients into a buffer of its own; buffers are
-// added in shard order. So the bits do not depend on the number of threads.
+// An update is cut into shards whose number depends on the minibatch alone. A shard takes blocks of rows
+// through forward, loss and backward while they are in its core's caches and adds gradients into a buffer of
+// its own; buffers are added in shard order. So the bits do not depend on the number of threads.
 #pragma once
 
 #include <memory>
@@ -43,9 +44,9 @@ class PpoLearner {
   // The current policy; valid until the next Update.
   PolicyView policy() const;
 
-  // One update on a batch: a segment of every row group, in row order. progress in [0, 1] drives the schedules.
-  // DataLoss naming the op when a loss or a gradient is not finite and run.on_nonfinite is `stop`; the weights are then
-  // those of before the bad minibatch.
+  // One update on a batch: a segment of every row group, in row order. progress in [0, 1] drives the
+  // schedules. DataLoss naming the op when a loss or a gradient is not finite and run.on_nonfinite is `stop`;
+  // the weights are then those of before the bad minibatch.
   StatusOr<PpoReport> Update(std::span<const SegmentView> segments, double progress);
 
   // Counts an update whose batch is not to be trained on.
@@ -54,7 +55,8 @@ class PpoLearner {
   uint64_t updates() const { return updates_; }
   const ActorCritic& net() const { return net_; }
 
-  // Everything that Update changes, for checkpoints: names and memory. Written to by a loader, who then calls Loaded.
+  // Everything that Update changes, for checkpoints: names and memory. Written to by a loader, who then calls
+  // Loaded.
   struct StateTensor {
     std::string name;
     std::vector<int> shape;
@@ -66,7 +68,8 @@ class PpoLearner {
   uint64_t optimizer_steps() const { return optimizer_steps_; }
 
  private:
-  PpoLearner(const RunOptions& options, const EnvSpec& spec, const std::vector<int>& group_rows, ThreadPool& threads);
+  PpoLearner(const RunOptions& options, const EnvSpec& spec, const std::vector<int>& group_rows,
+             ThreadPool& threads);
   Status Allocate();
 
   struct Worker;
@@ -93,16 +96,17 @@ class PpoLearner {
   RewardScaler reward_scaler_;
 
   Arena arena_;
-  float *parameters_ = nullptr, *gradients_ = nullptr, *adam_m_ = nullptr, *adam_v_ = nullptr;  // [parameter_floats]
-  float* packed_ = nullptr;            // [packed_floats]
-  float* shard_gradients_ = nullptr;   // [kMaxShards, parameter_floats]
-  float *advantage_ = nullptr, *ret_ = nullptr;       // [capacity], a stride a segment
-  float *next_value_ = nullptr, *reward_ = nullptr;   // [capacity]
+  float *parameters_ = nullptr, *gradients_ = nullptr, *adam_m_ = nullptr,
+        *adam_v_ = nullptr;                          // [parameter_floats]
+  float* packed_ = nullptr;                          // [packed_floats]
+  float* shard_gradients_ = nullptr;                 // [kMaxShards, parameter_floats]
+  float *advantage_ = nullptr, *ret_ = nullptr;      // [capacity], a stride a segment
+  float *next_value_ = nullptr, *reward_ = nullptr;  // [capacity]
 
-  std::vector<int> first_row_;         // of each segment
-  int stride_ = 0;                     // sample ids of segment g are g * stride_ + t * N + n
+  std::vector<int> first_row_;  // of each segment
+  int stride_ = 0;              // sample ids of segment g are g * stride_ + t * N + n
   std::span<const SegmentView> segments_;
-  std::vector<int32_t> samples_, order_;  // valid sample ids; as the epoch visits them
+  std::vector<int32_t> samples_, order_;     // valid sample ids; as the epoch visits them
   std::vector<ShiftScale> advantage_scale_;  // [minibatches]
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<PpoStats> shard_stats_;

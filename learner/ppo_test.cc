@@ -43,11 +43,13 @@ EnvSpec SmallSpec(bool box) {
 // Two segments (2 rows and 1) of made-up data with a terminated step, a truncated one and an invalid one.
 struct Batch {
   explicit Batch(const EnvSpec& spec) {
-    for (int rows : {2, 1}) layouts.push_back(std::make_unique<SegmentLayout>(spec, kSteps, rows, kSteps * rows));
+    for (int rows : {2, 1})
+      layouts.push_back(std::make_unique<SegmentLayout>(spec, kSteps, rows, kSteps * rows));
     uint32_t stream = 20;
     for (const auto& layout : layouts) {
       memory.emplace_back(layout->bytes() + 64);
-      auto* base = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory.back().data()) + 63) / 64 * 64);
+      auto* base =
+          reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory.back().data()) + 63) / 64 * 64);
       const SegmentView s(layout.get(), base);
       const auto n = static_cast<size_t>(layout->samples());
       const auto fill = [&](void* to, size_t count, float scale) {
@@ -79,8 +81,8 @@ struct Batch {
   std::vector<SegmentView> segments;
 };
 
-// The whole update by the published formulas in double: GAE, the loss, its gradient by central differences, the clip of
-// the global norm, and Adam's first step.
+// The whole update by the published formulas in double: GAE, the loss, its gradient by central differences,
+// the clip of the global norm, and Adam's first step.
 class Reference {
  public:
   Reference(const RunOptions& options, const EnvSpec& spec, const ActorCritic& net, const float* parameters)
@@ -158,7 +160,8 @@ class Reference {
         const size_t log_std = net_.net.tensors().back().offset;
         for (int d = 0; d < outputs; ++d) {
           const double ls = net_.parameters[log_std + static_cast<size_t>(d)];
-          const double z = (static_cast<const float*>(s.action)[d] - out[static_cast<size_t>(d)]) / std::exp(ls);
+          const double z =
+              (static_cast<const float*>(s.action)[d] - out[static_cast<size_t>(d)]) / std::exp(ls);
           log_prob += -0.5 * z * z - ls - 0.5 * std::log(2 * std::numbers::pi);
           entropy += ls + 0.5 * std::log(2 * std::numbers::pi * std::numbers::e);
         }

@@ -8,8 +8,8 @@
 
 namespace millrace {
 namespace {
-constexpr int kBlock = 256;     // rows whose moments are taken together
-constexpr size_t kHead = 3;     // mean, variance, count in front of RewardScaler's rows
+constexpr int kBlock = 256;  // rows whose moments are taken together
+constexpr size_t kHead = 3;  // mean, variance, count in front of RewardScaler's rows
 
 RunningStats View(std::vector<double>& state, int dims) {
   return {dims, state.data(), state.data() + dims, state.data() + 2 * dims};
@@ -33,14 +33,16 @@ void ObsStatistics::ObserveSegment(const SegmentView& segment, const ObsEncoder&
   const int total = segment.layout().samples();
   for (int first = 0; first < total; first += kBlock) {
     const int rows = std::min(kBlock, total - first);
-    for (int i = 0; i < rows; ++i) encoder.RawRow(segment, 1, first + i, raw + static_cast<size_t>(i * width_));
-    RunSerial<BatchMoments>({.rows = rows, .dims = width_, .x = raw, .ld = width_, .mean = mean,
-                             .variance = mean + width_});
+    for (int i = 0; i < rows; ++i)
+      encoder.RawRow(segment, 1, first + i, raw + static_cast<size_t>(i * width_));
+    RunSerial<BatchMoments>(
+        {.rows = rows, .dims = width_, .x = raw, .ld = width_, .mean = mean, .variance = mean + width_});
     MergeInto(partial, mean, mean + width_, rows);
   }
 }
 
-void ObsStatistics::Observe(std::span<const SegmentView> segments, const ObsEncoder& encoder, ThreadPool& threads) {
+void ObsStatistics::Observe(std::span<const SegmentView> segments, const ObsEncoder& encoder,
+                            ThreadPool& threads) {
   threads.ParallelFor(static_cast<int>(segments.size()), [&](int group, int) {
     ObserveSegment(segments[static_cast<size_t>(group)], encoder, static_cast<size_t>(group));
   });

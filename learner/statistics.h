@@ -1,6 +1,7 @@
-// Running statistics that the learner keeps of what actors send raw: moments of observations, over fresh frames only,
-// and the deviation of the discounted return that scales rewards. Merged in row-group order, so threads and actors do
-// not change a bit. Part of the checkpoint. Called from the learner's thread, which spreads work over the pool.
+// Running statistics that the learner keeps of what actors send raw: moments of observations, over fresh
+// frames only, and the deviation of the discounted return that scales rewards. Merged in row-group order, so
+// threads and actors do not change a bit. Part of the checkpoint. Called from the learner's thread, which
+// spreads work over the pool.
 #pragma once
 
 #include <span>
@@ -43,15 +44,18 @@ class RewardScaler {
   // The rewards to train on, [T, N]: the segment's own where nothing is to do, else `scratch`, filled.
   const float* Scaled(const SegmentView& segment, float* scratch) const;
 
-  std::span<double> State() { return state_; }  // mean, variance, count, then the discounted return of each row
+  std::span<double> State() {
+    return state_;
+  }  // mean, variance, count, then the discounted return of each row
 
  private:
   bool scale_;
   double clip_, gamma_;
   std::vector<size_t> first_row_;
   std::vector<double> state_;
-  std::vector<std::vector<double>> scratch_;  // [group]: partial mean, variance, count, then rewards of a step
-  std::vector<std::vector<uint8_t>> ended_;   // [group]: [N]
+  std::vector<std::vector<double>>
+      scratch_;                              // [group]: partial mean, variance, count, then rewards of a step
+  std::vector<std::vector<uint8_t>> ended_;  // [group]: [N]
 };
 
 }  // namespace millrace

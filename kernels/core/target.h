@@ -1,5 +1,5 @@
-// The one place that knows which compiler runs. MILL_HD marks what both sides compile; the arithmetic below has the same
-// bits on both: contraction is off everywhere, and a fused multiply-add is written as Fma.
+// The one place that knows which compiler runs. MILL_HD marks what both sides compile; the arithmetic below
+// has the same bits on both: contraction is off everywhere, and a fused multiply-add is written as Fma.
 #pragma once
 
 #include <cmath>
@@ -47,6 +47,8 @@ MILL_HD float FloatOf(uint32_t u) {
 #endif
 }
 
-MILL_HD bool IsFinite(float x) { return (BitsOf(x) & 0x7f800000u) != 0x7f800000u; }
+MILL_HD bool IsFinite(float x) {
+  return (BitsOf(x) & 0x7f800000u) != 0x7f800000u;
+}
 
 }  // namespace millrace

@@ -1,10 +1,10 @@
-// A Team is the workers that run one tile of an op together. An op's body must be right for every size from 1 up:
-// it divides work by rank and size, shares only through its Shared struct, and calls Sync between a write and another
-// rank's read. SerialTeam is the CPU's production path; CudaTeam (cuda/cuda_team.cuh) is a block; ThreadTeam
-// (testing/thread_team.h) is real threads, so that ThreadSanitizer finds a missing Sync.
+// A Team is the workers that run one tile of an op together. An op's body must be right for every size from 1
+// up: it divides work by rank and size, shares only through its Shared struct, and calls Sync between a write
+// and another rank's read. SerialTeam is the CPU's production path; CudaTeam (cuda/cuda_team.cuh) is a block;
+// ThreadTeam (testing/thread_team.h) is real threads, so that ThreadSanitizer finds a missing Sync.
 //
-// Sums have fixed lanes: element i goes to lane i % kLanes, each lane is one chain, and lanes are added in order. So a
-// sum has the same bits for every team, and a serial one still vectorizes.
+// Sums have fixed lanes: element i goes to lane i % kLanes, each lane is one chain, and lanes are added in
+// order. So a sum has the same bits for every team, and a serial one still vectorizes.
 #pragma once
 
 #include "kernels/core/target.h"

@@ -10,8 +10,12 @@
 namespace millrace {
 namespace {
 constexpr size_t kAlignFloats = 16;
-size_t RoundUp(size_t n) { return (n + kAlignFloats - 1) / kAlignFloats * kAlignFloats; }
-size_t Area(int rows, int cols) { return static_cast<size_t>(rows) * static_cast<size_t>(cols); }
+size_t RoundUp(size_t n) {
+  return (n + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
+}
+size_t Area(int rows, int cols) {
+  return static_cast<size_t>(rows) * static_cast<size_t>(cols);
+}
 }  // namespace
 
 ActorCritic::ActorCritic(const ActorCriticSpec& spec) : spec_(spec) {
@@ -43,7 +47,8 @@ void ActorCritic::AddTower(const std::string& name, int outputs) {
     layer.packed = packed_;
     packed_ += RoundUp(kCpuGemm.packed_elements(in, out));
     layer.packed_transposed = packed_;
-    if (i > 0) packed_ += RoundUp(kCpuGemm.packed_elements(out, in));  // nobody wants the gradient of the observation
+    if (i > 0)
+      packed_ += RoundUp(kCpuGemm.packed_elements(out, in));  // nobody wants the gradient of the observation
     tower.push_back(layer);
     in = out;
   }
@@ -53,7 +58,9 @@ void ActorCritic::AddTower(const std::string& name, int outputs) {
 const float* ActorCritic::log_std(const float* parameters) const {
   return spec_.gaussian ? parameters + log_std_ : nullptr;
 }
-float* ActorCritic::log_std(float* parameters) const { return spec_.gaussian ? parameters + log_std_ : nullptr; }
+float* ActorCritic::log_std(float* parameters) const {
+  return spec_.gaussian ? parameters + log_std_ : nullptr;
+}
 
 void ActorCritic::Initialize(uint64_t seed, const PolicySection& gains, float* parameters) const {
   std::fill(parameters, parameters + parameters_, 0.0f);
@@ -99,15 +106,24 @@ void ActorCritic::PackAll(const float* parameters, float* packed, bool with_grad
   for (int task = 0; task < pack_tasks(with_gradients); ++task) Pack(task, parameters, packed);
 }
 
-void ActorCritic::ForwardTower(size_t tower, const float* parameters, const float* packed, const float* x, int ldx,
-                               int rows, Workspace& w) const {
+void ActorCritic::ForwardTower(size_t tower, const float* parameters, const float* packed, const float* x,
+                               int ldx, int rows, Workspace& w) const {
   MILL_CHECK(rows <= w.max_rows_);
   for (size_t i = 0; i < towers_[tower].size(); ++i) {
     const Layer& layer = towers_[tower][i];
     const Workspace::Layer& to = w.layers_[tower][i];
-    kCpuGemm.forward({.m = rows, .n = layer.out, .k = layer.in, .x = x, .ldx = ldx, .w = packed + layer.packed,
-                   .bias = parameters + layer.bias, .activation = layer.activation, .y = to.y, .ldy = layer.out,
-                   .pre = to.pre, .ldpre = layer.out});
+    kCpuGemm.forward({.m = rows,
+                      .n = layer.out,
+                      .k = layer.in,
+                      .x = x,
+                      .ldx = ldx,
+                      .w = packed + layer.packed,
+                      .bias = parameters + layer.bias,
+                      .activation = layer.activation,
+                      .y = to.y,
+                      .ldy = layer.out,
+                      .pre = to.pre,
+                      .ldpre = layer.out});
     x = to.y;
     ldx = layer.out;
   }
@@ -115,38 +131,56 @@ void ActorCritic::ForwardTower(size_t tower, const float* parameters, const floa
 
 void ActorCritic::Forward(const float* parameters, const float* packed, const float* x, int ldx, int rows,
                           Workspace& w) const {
-  for (size_t tower = 0; tower < towers_.size(); ++tower) ForwardTower(tower, parameters, packed, x, ldx, rows, w);
+  for (size_t tower = 0; tower < towers_.size(); ++tower)
+    ForwardTower(tower, parameters, packed, x, ldx, rows, w);
 }
 
-void ActorCritic::ForwardValue(const float* parameters, const float* packed, const float* x, int ldx, int rows,
-                               Workspace& w) const {
+void ActorCritic::ForwardValue(const float* parameters, const float* packed, const float* x, int ldx,
+                               int rows, Workspace& w) const {
   ForwardTower(towers_.size() - 1, parameters, packed, x, ldx, rows, w);
 }
 
-void ActorCritic::BackwardTower(size_t tower, const float* packed, const float* x, int ldx, int rows, Workspace& w,
-                                float* gradients) const {
+void ActorCritic::BackwardTower(size_t tower, const float* packed, const float* x, int ldx, int rows,
+                                Workspace& w, float* gradients) const {
   const float* dy = w.doutput_[tower];
   for (size_t i = towers_[tower].size(); i-- > 0;) {
     const Layer& layer = towers_[tower][i];
     const Workspace::Layer* below = i > 0 ? &w.layers_[tower][i - 1] : nullptr;
     const float* input = below != nullptr ? below->y : x;
     const int ld_input = below != nullptr ? layer.in : ldx;
-    kCpuGemm.grad_weight({.m = rows, .n = layer.out, .k = layer.in, .x = input, .ldx = ld_input, .dy = dy,
-                      .lddy = layer.out, .dw = gradients + layer.weight, .lddw = layer.out,
-                      .db = gradients + layer.bias});
+    kCpuGemm.grad_weight({.m = rows,
+                          .n = layer.out,
+                          .k = layer.in,
+                          .x = input,
+                          .ldx = ld_input,
+                          .dy = dy,
+                          .lddy = layer.out,
+                          .dw = gradients + layer.weight,
+                          .lddw = layer.out,
+                          .db = gradients + layer.bias});
     if (below == nullptr) return;
     float* dx = w.dhidden_[i % 2];
-    kCpuGemm.grad_input({.m = rows, .n = layer.out, .k = layer.in, .dy = dy, .lddy = layer.out,
-                     .wt = packed + layer.packed_transposed, .activation = spec_.activation,
-                     .x = below->y, .ldx = layer.in, .pre = below->pre, .ldpre = layer.in, .dx = dx,
-                     .lddx = layer.in});
+    kCpuGemm.grad_input({.m = rows,
+                         .n = layer.out,
+                         .k = layer.in,
+                         .dy = dy,
+                         .lddy = layer.out,
+                         .wt = packed + layer.packed_transposed,
+                         .activation = spec_.activation,
+                         .x = below->y,
+                         .ldx = layer.in,
+                         .pre = below->pre,
+                         .ldpre = layer.in,
+                         .dx = dx,
+                         .lddx = layer.in});
     dy = dx;
   }
 }
 
 void ActorCritic::Backward(const float* packed, const float* x, int ldx, int rows, Workspace& w,
                            float* gradients) const {
-  for (size_t tower = 0; tower < towers_.size(); ++tower) BackwardTower(tower, packed, x, ldx, rows, w, gradients);
+  for (size_t tower = 0; tower < towers_.size(); ++tower)
+    BackwardTower(tower, packed, x, ldx, rows, w, gradients);
 }
 
 double ActorCritic::ForwardMacs() const {
@@ -164,7 +198,8 @@ double ActorCritic::TrainMacs() const {
 }
 
 ActorCritic::Workspace::Workspace(const ActorCritic& net, int max_rows) : max_rows_(max_rows) {
-  const bool keep_pre = net.spec_.activation == Activation::kGelu || net.spec_.activation == Activation::kSilu;
+  const bool keep_pre =
+      net.spec_.activation == Activation::kGelu || net.spec_.activation == Activation::kSilu;
   size_t total = 0;
   std::vector<size_t> taken;
   const auto take = [&](int cols) {

@@ -1,10 +1,12 @@
-// ActorCritic: the policy and value network, an MLP of any sizes, with one trunk each or one for both. Rollout and
-// update run this same code. It owns no tensor: parameters, gradients and packed weights are flat buffers of the caller,
-// activations a Workspace a thread. Immutable after construction, safe to share between threads.
+// ActorCritic: the policy and value network, an MLP of any sizes, with one trunk each or one for both.
+// Rollout and update run this same code. It owns no tensor: parameters, gradients and packed weights are flat
+// buffers of the caller, activations a Workspace a thread. Immutable after construction, safe to share
+// between threads.
 //
-// A tower is a chain of hidden layers and one output layer. Separate networks are two towers (policy with `outputs`
-// columns, value with 1); a shared one is a single tower with outputs + 1 columns, the value last, so that its backward
-// pass is one chain as well. Weights are [in, out] row-major; every tensor starts at a multiple of 16 floats.
+// A tower is a chain of hidden layers and one output layer. Separate networks are two towers (policy with
+// `outputs` columns, value with 1); a shared one is a single tower with outputs + 1 columns, the value last,
+// so that its backward pass is one chain as well. Weights are [in, out] row-major; every tensor starts at a
+// multiple of 16 floats.
 #pragma once
 
 #include <cstddef>
@@ -37,9 +39,10 @@ class ActorCritic {
   class Workspace {
    public:
     Workspace(const ActorCritic& net, int max_rows);
-    // Set by Forward. The caller writes the gradients of its loss with the same leading dimensions before Backward.
-    float* logits = nullptr;   // [rows, outputs], leading dimension logits_ld
-    float* value = nullptr;    // [rows], leading dimension value_ld
+    // Set by Forward. The caller writes the gradients of its loss with the same leading dimensions before
+    // Backward.
+    float* logits = nullptr;  // [rows, outputs], leading dimension logits_ld
+    float* value = nullptr;   // [rows], leading dimension value_ld
     float* dlogits = nullptr;
     float* dvalue = nullptr;
     int logits_ld = 0, value_ld = 0;
@@ -69,19 +72,22 @@ class ActorCritic {
   // Orthogonal initialisation (Saxe et al. 2013) with gains, biases zero; the same for a seed everywhere.
   void Initialize(uint64_t seed, const PolicySection& gains, float* parameters) const;
 
-  // Weights in the form that GEMMs read, [packed_floats()]: made anew whenever parameters change. Packing is cut into
-  // pack_tasks() independent pieces, so that threads can share it. `with_gradients` also packs what Backward reads.
+  // Weights in the form that GEMMs read, [packed_floats()]: made anew whenever parameters change. Packing is
+  // cut into pack_tasks() independent pieces, so that threads can share it. `with_gradients` also packs what
+  // Backward reads.
   size_t packed_floats() const { return packed_; }
   int pack_tasks(bool with_gradients) const;
   void Pack(int task, const float* parameters, float* packed) const;
   void PackAll(const float* parameters, float* packed, bool with_gradients) const;
 
   // x: [rows, inputs], leading dimension ldx. Fills the workspace's logits and value.
-  void Forward(const float* parameters, const float* packed, const float* x, int ldx, int rows, Workspace& w) const;
+  void Forward(const float* parameters, const float* packed, const float* x, int ldx, int rows,
+               Workspace& w) const;
   // Value only.
-  void ForwardValue(const float* parameters, const float* packed, const float* x, int ldx, int rows, Workspace& w) const;
-  // Adds to `gradients` (flat, like the parameters); after Forward on the same x, with dlogits and dvalue written.
-  // The gradient of log_std is the loss's own business.
+  void ForwardValue(const float* parameters, const float* packed, const float* x, int ldx, int rows,
+                    Workspace& w) const;
+  // Adds to `gradients` (flat, like the parameters); after Forward on the same x, with dlogits and dvalue
+  // written. The gradient of log_std is the loss's own business.
   void Backward(const float* packed, const float* x, int ldx, int rows, Workspace& w, float* gradients) const;
   // Multiply-adds for one row: forward, and forward plus backward.
   double ForwardMacs() const;
@@ -91,15 +97,15 @@ class ActorCritic {
   struct Layer {
     int in, out;
     Activation activation;
-    size_t weight, bias;              // floats into the parameters
-    size_t packed, packed_transposed; // floats into the packed buffer
+    size_t weight, bias;               // floats into the parameters
+    size_t packed, packed_transposed;  // floats into the packed buffer
   };
   using Tower = std::vector<Layer>;
 
   size_t AddTensor(std::string name, int rows, int cols);
   void AddTower(const std::string& name, int outputs);
-  void ForwardTower(size_t tower, const float* parameters, const float* packed, const float* x, int ldx, int rows,
-                    Workspace& w) const;
+  void ForwardTower(size_t tower, const float* parameters, const float* packed, const float* x, int ldx,
+                    int rows, Workspace& w) const;
   void BackwardTower(size_t tower, const float* packed, const float* x, int ldx, int rows, Workspace& w,
                      float* gradients) const;
 

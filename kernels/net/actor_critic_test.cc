@@ -49,15 +49,16 @@ TEST_P(ActorCriticTest, ForwardAndBackwardMatchAReferenceInDouble) {
       const double down = reference.Loss(x, rows, dlogits, dvalue);
       p = saved;
       const double expected = (up - down) / (2 * h);
-      EXPECT_NEAR(gradients[tensor.offset + static_cast<size_t>(i)], expected, 2e-4 * (1 + std::abs(expected)))
+      EXPECT_NEAR(gradients[tensor.offset + static_cast<size_t>(i)], expected,
+                  2e-4 * (1 + std::abs(expected)))
           << tensor.name << " " << i;
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ActorCriticTest,
-                         testing::Combine(testing::Values(Activation::kTanh, Activation::kRelu, Activation::kGelu,
-                                                          Activation::kSilu),
+                         testing::Combine(testing::Values(Activation::kTanh, Activation::kRelu,
+                                                          Activation::kGelu, Activation::kSilu),
                                           testing::Bool()));
 
 TEST(ActorCritic, ARowsBitsDoNotDependOnTheRowsBesideIt) {

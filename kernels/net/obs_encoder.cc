@@ -33,7 +33,8 @@ void ObsEncoder::Convert(size_t array, const std::byte* in, float* out) const {
       std::memcpy(out, in, static_cast<size_t>(n) * sizeof(float));
       break;
     case DType::kU8:
-      for (int i = 0; i < n; ++i) out[i] = static_cast<float>(reinterpret_cast<const uint8_t*>(in)[i]) * (1.0f / 255);
+      for (int i = 0; i < n; ++i)
+        out[i] = static_cast<float>(reinterpret_cast<const uint8_t*>(in)[i]) * (1.0f / 255);
       break;
     case DType::kI32:
       for (int i = 0; i < n; ++i) out[i] = static_cast<float>(reinterpret_cast<const int32_t*>(in)[i]);
@@ -44,7 +45,8 @@ void ObsEncoder::Convert(size_t array, const std::byte* in, float* out) const {
 void ObsEncoder::Normalize(float* x) const {
   if (normalize_) {
     MILL_SIMD
-    for (int i = 0; i < width_; ++i) x[i] = (x[i] - mean_[static_cast<size_t>(i)]) * inv_std_[static_cast<size_t>(i)];
+    for (int i = 0; i < width_; ++i)
+      x[i] = (x[i] - mean_[static_cast<size_t>(i)]) * inv_std_[static_cast<size_t>(i)];
   }
   if (clip_ > 0) {
     for (int i = 0; i < width_; ++i) x[i] = std::min(std::max(x[i], -clip_), clip_);
@@ -54,7 +56,8 @@ void ObsEncoder::Normalize(float* x) const {
 void ObsEncoder::RawRow(const SegmentView& segment, int t, int row, float* out) const {
   for (size_t a = 0; a < arrays_.size(); ++a) {
     const int array = static_cast<int>(a);
-    Convert(a, segment.obs(array, t) + static_cast<size_t>(row) * segment.obs_row_bytes(array), out + offset_[a]);
+    Convert(a, segment.obs(array, t) + static_cast<size_t>(row) * segment.obs_row_bytes(array),
+            out + offset_[a]);
   }
 }
 
@@ -64,7 +67,8 @@ void ObsEncoder::EncodeRow(const SegmentView& segment, int t, int row, float* ou
 }
 
 void ObsEncoder::EncodeFinal(const SegmentView& segment, int entry, float* out) const {
-  for (size_t a = 0; a < arrays_.size(); ++a) Convert(a, segment.final_obs(static_cast<int>(a), entry), out + offset_[a]);
+  for (size_t a = 0; a < arrays_.size(); ++a)
+    Convert(a, segment.final_obs(static_cast<int>(a), entry), out + offset_[a]);
   Normalize(out);
 }
 

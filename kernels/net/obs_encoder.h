@@ -1,6 +1,7 @@
-// ObsEncoder: turns the observation arrays of one row into the f32 vector that the network reads, in one pass: arrays in
-// the spec's order, u8 scaled by 1/255, then (x - mean) * inv_std and the clip where they are on. Used by the policy
-// runner and the learner alike. Immutable but for the statistics; safe to share between threads while those stand still.
+// ObsEncoder: turns the observation arrays of one row into the f32 vector that the network reads, in one
+// pass: arrays in the spec's order, u8 scaled by 1/255, then (x - mean) * inv_std and the clip where they are
+// on. Used by the policy runner and the learner alike. Immutable but for the statistics; safe to share
+// between threads while those stand still.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +20,8 @@ class ObsEncoder {
   int width() const { return width_; }
   bool normalizes() const { return normalize_; }
 
-  // The observations of step t as [rows, width] f32. Where nothing needs doing this is the segment's own memory;
-  // otherwise `scratch` of that size, filled.
+  // The observations of step t as [rows, width] f32. Where nothing needs doing this is the segment's own
+  // memory; otherwise `scratch` of that size, filled.
   const float* Encode(const SegmentView& segment, int t, float* scratch) const;
   // One row: t and row of the segment, or entry `entry` of the final observations. out: [width].
   void EncodeRow(const SegmentView& segment, int t, int row, float* out) const;

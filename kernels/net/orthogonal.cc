@@ -20,7 +20,8 @@ void NormalPair(uint64_t seed, uint32_t stream, uint64_t index, double* out) {
   out[1] = radius * std::sin(angle);
 }
 
-// Modified Gram-Schmidt over `count` vectors of `length` >= count entries, done twice: once loses orthogonality.
+// Modified Gram-Schmidt over `count` vectors of `length` >= count entries, done twice: once loses
+// orthogonality.
 void Orthonormalize(int count, int length, std::vector<double>& v) {
   const auto row = [&](int i) { return v.data() + static_cast<size_t>(i) * static_cast<size_t>(length); };
   for (int i = 0; i < count; ++i) {
@@ -55,7 +56,8 @@ void OrthogonalInit(uint64_t seed, uint32_t stream, int rows, int cols, int ld, 
     for (int c = 0; c < cols; ++c) {
       const size_t at = tall ? static_cast<size_t>(c) * static_cast<size_t>(length) + static_cast<size_t>(r)
                              : static_cast<size_t>(r) * static_cast<size_t>(length) + static_cast<size_t>(c);
-      out[static_cast<size_t>(r) * static_cast<size_t>(ld) + static_cast<size_t>(c)] = static_cast<float>(gain * v[at]);
+      out[static_cast<size_t>(r) * static_cast<size_t>(ld) + static_cast<size_t>(c)] =
+          static_cast<float>(gain * v[at]);
     }
   }
 }

@@ -1,5 +1,6 @@
-// Orthogonal initialisation (Saxe, McClelland, Ganguli, 2013): a matrix of standard normals is orthonormalised along its
-// shorter side and scaled by a gain. In double, from Philox, so a seed gives the same weights everywhere.
+// Orthogonal initialisation (Saxe, McClelland, Ganguli, 2013): a matrix of standard normals is
+// orthonormalised along its shorter side and scaled by a gain. In double, from Philox, so a seed gives the
+// same weights everywhere.
 #pragma once
 
 #include <cstdint>

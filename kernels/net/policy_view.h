@@ -1,5 +1,5 @@
-// PolicyView: what one needs to act by a policy, borrowed from its owner (learner or weight_subscriber). Valid until the
-// owner changes the weights; sharing it between threads is safe until then.
+// PolicyView: what one needs to act by a policy, borrowed from its owner (learner or weight_subscriber).
+// Valid until the owner changes the weights; sharing it between threads is safe until then.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// DoubleNet: the forward pass of an ActorCritic in double, written from its documented layout and knowing nothing of
-// packing, towers or kernels; what tests compare values with and take finite differences of.
+// DoubleNet: the forward pass of an ActorCritic in double, written from its documented layout and knowing
+// nothing of packing, towers or kernels; what tests compare values with and take finite differences of.
 #pragma once
 
 #include <cmath>
@@ -14,7 +14,8 @@ namespace millrace {
 // n numbers in [-scale/2, scale/2), the same for a stream everywhere.
 inline std::vector<float> Noise(size_t n, uint32_t stream, float scale) {
   std::vector<float> x(n);
-  for (size_t i = 0; i < n; ++i) x[i] = scale * (UniformFloat(PhiloxAt(9, Purpose::kTest, stream, i).v[0]) - 0.5f);
+  for (size_t i = 0; i < n; ++i)
+    x[i] = scale * (UniformFloat(PhiloxAt(9, Purpose::kTest, stream, i).v[0]) - 0.5f);
   return x;
 }
 
@@ -24,11 +25,16 @@ struct DoubleNet {
 
   static double Activate(Activation a, double x) {
     switch (a) {
-      case Activation::kTanh: return std::tanh(x);
-      case Activation::kRelu: return x > 0 ? x : 0;
-      case Activation::kSilu: return x / (1 + std::exp(-x));
-      case Activation::kGelu: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
-      case Activation::kNone: return x;
+      case Activation::kTanh:
+        return std::tanh(x);
+      case Activation::kRelu:
+        return x > 0 ? x : 0;
+      case Activation::kSilu:
+        return x / (1 + std::exp(-x));
+      case Activation::kGelu:
+        return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+      case Activation::kNone:
+        return x;
     }
     return x;
   }
@@ -58,7 +64,8 @@ struct DoubleNet {
       const float* row = x.data() + r * net.spec().inputs;
       std::vector<double> out = Tower(0, row);
       if (!net.spec().shared) out.push_back(Tower(2 * (net.spec().hidden.size() + 1), row)[0]);
-      for (int o = 0; o < outputs; ++o) loss += out[static_cast<size_t>(o)] * dlogits[static_cast<size_t>(r * outputs + o)];
+      for (int o = 0; o < outputs; ++o)
+        loss += out[static_cast<size_t>(o)] * dlogits[static_cast<size_t>(r * outputs + o)];
       loss += out[static_cast<size_t>(outputs)] * dvalue[static_cast<size_t>(r)];
     }
     return loss;

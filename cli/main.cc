@@ -1,0 +1,43 @@
+// millrace: the one program. Parses the command line and hands over to a command.
+#include <chrono>
+#include <cstdio>
+#include <variant>
+
+#include "cli/args.h"
+#include "cli/commands.h"
+#include "common/cpu_check.h"
+
+namespace {
+
+template <class... Fs>
+struct Overloaded : Fs... {
+  using Fs::operator()...;
+};
+template <class... Fs>
+Overloaded(Fs...) -> Overloaded<Fs...>;
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace millrace;
+  const auto started = std::chrono::steady_clock::now();
+  if (const Status cpu = CheckCpu(); !cpu.ok()) return Report(cpu);
+  const StatusOr<Command> command = ParseArgs(argc, argv);
+  if (!command.ok()) return Report(command.status());
+  return std::visit(Overloaded{
+                        [](const HelpCommand& c) {
+                          std::fputs(c.text.c_str(), stdout);
+                          return 0;
+                        },
+                        [](const VersionCommand&) {
+                          std::printf("millrace %s\n", MILLRACE_VERSION);
+                          return 0;
+                        },
+                        [&](const TrainCommand& c) { return RunTrain(c, started); },
+                        [](const EvalCommand& c) { return RunEval(c); },
+                        [](const EnvsCommand& c) { return RunEnvs(c); },
+                        [](const PresetsCommand& c) { return RunPresets(c); },
+                        [](const BenchCommand& c) { return RunBenchCommand(c); },
+                    },
+                    *command);
+}

@@ -1,0 +1,284 @@
+// `millrace train`: the run's folder, checkpoints, metrics, progress and evaluation around the Trainer's loop.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "cli/commands.h"
+#include "cli/presets.h"
+#include "cli/run_state.h"
+#include "cli/stop_signal.h"
+#include "cli/trainer.h"
+#include "common/checkpoint.h"
+#include "common/config/config.h"
+#include "common/metrics.h"
+#include "common/progress.h"
+#include "common/resource_usage.h"
+#include "common/run_dir.h"
+#include "common/run_summary.h"
+#include "common/tensorboard.h"
+
+namespace millrace {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double WallSeconds() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+double Seconds(Clock::time_point t) { return std::chrono::duration<double>(t.time_since_epoch()).count(); }
+
+enum class Outcome { kDone, kStopped };
+
+// Everything of one `train` command. Members are made in the order in which the command goes.
+class TrainSession {
+ public:
+  TrainSession(const TrainCommand& command, Clock::time_point started)
+      : command_(command), started_(started), terminal_(DetectTerminal(STDOUT_FILENO)) {}
+
+  Status Prepare();
+  StatusOr<Outcome> Loop();
+  // The summary on the terminal and on disk.
+  Status Finish(const StatusOr<Outcome>& outcome);
+
+ private:
+  Status PrepareNew();
+  Status PrepareResumed();
+  Status WarmStart();
+  Status Record(MetricsRow& row);
+  Status EvaluateIfDue(MetricsRow& row, bool last);
+  Status SaveCheckpoint();
+  RunSummary Summarize(const StatusOr<Outcome>& outcome) const;
+  void Say(const std::string& line);
+  void Show(std::string_view text) const {
+    if (command_.quiet) return;
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  }
+  ProgressState Now() const {
+    return {trainer_->state().steps, options_.run.steps, trainer_->RecentReturn()};
+  }
+
+  const TrainCommand& command_;
+  const Clock::time_point started_;
+  const Terminal terminal_;
+  PosixFileSystem fs_;
+  RunOptions options_;
+  std::unique_ptr<Trainer> trainer_;
+  std::optional<RunDir> dir_;
+  std::optional<CheckpointStore> store_;
+  std::optional<MetricsWriter> metrics_;
+  std::optional<TensorBoardWriter> tensorboard_;
+  std::optional<Progress> progress_;
+  std::optional<CpuShare> cpu_;
+  Curve curve_;
+  EvalResult last_eval_;
+  std::string last_checkpoint_;
+  uint64_t checkpointed_update_ = 0;
+  double target_wall_seconds_ = 0;  // from the command's start
+};
+
+void TrainSession::Say(const std::string& line) {
+  if (progress_) Show(progress_->Clear());
+  Show(line + "\n");
+}
+
+Status TrainSession::PrepareNew() {
+  const std::vector<std::string> overrides = command_.Overrides();
+  MILL_ASSIGN_OR_RETURN(options_, LoadPresetOrFile(command_.source, overrides));
+  if (!command_.run_dir.empty()) options_.run.dir = command_.run_dir;
+  if (options_.run.dir.empty()) {
+    const std::time_t now = std::time(nullptr);
+    std::tm local = {};
+    localtime_r(&now, &local);
+    options_.run.dir = DefaultRunDir(fs_, options_.run.name, options_.run.seed, local);
+  }
+  MILL_ASSIGN_OR_RETURN(trainer_, Trainer::Make(options_));
+  MILL_RETURN_IF_ERROR(WarmStart());
+  MILL_ASSIGN_OR_RETURN(dir_, RunDir::Create(fs_, options_.run.dir));
+  MILL_RETURN_IF_ERROR(dir_->WriteConfig(ToYaml(options_)));
+  MILL_ASSIGN_OR_RETURN(store_, CheckpointStore::Open(fs_, dir_->checkpoints_dir()));
+  return absl::OkStatus();
+}
+
+Status TrainSession::PrepareResumed() {
+  MILL_ASSIGN_OR_RETURN(dir_, RunDir::Resume(fs_, command_.resume));
+  MILL_ASSIGN_OR_RETURN(const std::string text, ReadFile(fs_, dir_->config_path()));
+  MILL_ASSIGN_OR_RETURN(options_, LoadConfig(text, dir_->config_path(), command_.Overrides()));
+  options_.run.dir = command_.resume;
+  MILL_ASSIGN_OR_RETURN(trainer_, Trainer::Make(options_));
+  MILL_ASSIGN_OR_RETURN(store_, CheckpointStore::Open(fs_, dir_->checkpoints_dir()));
+  std::vector<SkippedCheckpoint> skipped;
+  const StatusOr<Checkpoint> latest = LoadLatestCheckpoint(fs_, dir_->checkpoints_dir(), &skipped);
+  for (const SkippedCheckpoint& s : skipped) Say(absl::StrCat("skipped ", s.path, ": ", s.reason));
+  if (absl::IsNotFound(latest.status())) {
+    if (!skipped.empty()) {
+      return absl::DataLossError(absl::StrCat(dir_->path(), ": none of its checkpoints can be read"));
+    }
+    Say(absl::StrCat(dir_->path(), " has no checkpoint yet: the run begins anew"));
+    return WarmStart();
+  }
+  MILL_RETURN_IF_ERROR(latest.status());
+  MILL_RETURN_IF_ERROR(trainer_->state().Restore(*latest, trainer_->learner(), trainer_->pool()));
+  last_checkpoint_ = latest->path;
+  checkpointed_update_ = trainer_->learner().updates();
+  Say(absl::StrCat("resumed from ", latest->path, " at ", trainer_->state().steps, " steps"));
+  return absl::OkStatus();
+}
+
+Status TrainSession::WarmStart() {
+  if (options_.run.warm_start.empty()) return absl::OkStatus();
+  MILL_ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(fs_, options_.run.warm_start, ""));
+  MILL_RETURN_IF_ERROR(RestoreWeights(checkpoint, trainer_->learner()));
+  Say(absl::StrCat("weights from ", checkpoint.path));
+  return absl::OkStatus();
+}
+
+Status TrainSession::Prepare() {
+  MILL_RETURN_IF_ERROR(command_.resume.empty() ? PrepareNew() : PrepareResumed());
+  const RunState& state = trainer_->state();
+  MILL_ASSIGN_OR_RETURN(metrics_, MetricsWriter::Open(fs_, dir_->metrics_path(), trainer_->learner().updates()));
+  if (options_.metrics.tensorboard) {
+    MILL_ASSIGN_OR_RETURN(tensorboard_, TensorBoardWriter::Open(fs_, dir_->path(), WallSeconds(), state.steps));
+  }
+  cpu_.emplace(trainer_->threads());
+  Say(absl::StrCat(options_.run.name, ": ", options_.env.id, ", ", options_.env.rows, " rows, ",
+                   trainer_->threads(), trainer_->threads() == 1 ? " thread" : " threads", ", seed ",
+                   options_.run.seed, "; writing to ", dir_->path()));
+  progress_.emplace(terminal_, options_.run.name, state.steps, Seconds(Clock::now()));
+  return absl::OkStatus();
+}
+
+Status TrainSession::SaveCheckpoint() {
+  const RunOptions& options = options_;
+  MILL_ASSIGN_OR_RETURN(last_checkpoint_,
+                        trainer_->state().WithCheckpoint(options, trainer_->learner(), trainer_->pool(),
+                                                         [&](const CheckpointData& data) {
+                                                           return store_->Save(trainer_->learner().updates(), data);
+                                                         }));
+  checkpointed_update_ = trainer_->learner().updates();
+  return store_->Keep(options.checkpoint.keep);
+}
+
+Status TrainSession::EvaluateIfDue(MetricsRow& row, bool last) {
+  RunState& state = trainer_->state();
+  if (options_.eval.every == 0 || (state.steps < state.next_eval && !last)) return absl::OkStatus();
+  while (state.next_eval <= state.steps) state.next_eval += options_.eval.every;
+  MILL_ASSIGN_OR_RETURN(last_eval_, trainer_->EvaluateNow());
+  const EvalResult& result = last_eval_;
+  row.eval_return_mean = result.return_mean;
+  if (state.has_best && result.return_mean <= state.best_return) return absl::OkStatus();
+  state.has_best = true;
+  state.best_return = result.return_mean;
+  return state
+      .WithCheckpoint(options_, trainer_->learner(), trainer_->pool(),
+                      [&](const CheckpointData& data) {
+                        return store_->SaveBest(trainer_->learner().updates(), data);
+                      })
+      .status();
+}
+
+Status TrainSession::Record(MetricsRow& row) {
+  const ResourceUsage usage = ReadResourceUsage();
+  row.resident_mb = static_cast<double>(usage.resident_bytes) / (1 << 20);
+  row.cpu_share = cpu_->Update(Seconds(Clock::now()), usage.cpu_seconds);
+  curve_.Add(static_cast<double>(row.steps), row.return_mean);
+  const bool every = options_.metrics.every > 0 && row.update % options_.metrics.every == 0;
+  if (!every && std::isnan(row.eval_return_mean)) return absl::OkStatus();
+  MILL_RETURN_IF_ERROR(metrics_->Append(row));
+  return tensorboard_ ? tensorboard_->Append(row, WallSeconds()) : absl::OkStatus();
+}
+
+StatusOr<Outcome> TrainSession::Loop() {
+  const RunState& state = trainer_->state();
+  while (!trainer_->Done()) {
+    const bool had_target = state.target_reached;
+    MILL_ASSIGN_OR_RETURN(MetricsRow row, trainer_->Iterate());
+    if (state.target_reached && !had_target) {
+      target_wall_seconds_ = std::chrono::duration<double>(Clock::now() - started_).count();
+    }
+    const bool stopped = StopRequested();
+    MILL_RETURN_IF_ERROR(EvaluateIfDue(row, trainer_->Done() && !stopped));
+    MILL_RETURN_IF_ERROR(Record(row));
+    const uint32_t every = options_.checkpoint.every;
+    if (every > 0 && row.update % every == 0) MILL_RETURN_IF_ERROR(SaveCheckpoint());
+    Show(progress_->Update(Now(), Seconds(Clock::now())));
+    if (stopped) break;
+  }
+  if (checkpointed_update_ != trainer_->learner().updates()) MILL_RETURN_IF_ERROR(SaveCheckpoint());
+  return trainer_->Done() ? Outcome::kDone : Outcome::kStopped;
+}
+
+RunSummary TrainSession::Summarize(const StatusOr<Outcome>& outcome) const {
+  const RunState& state = trainer_->state();
+  RunSummary summary;
+  summary.end = !outcome.ok()                   ? RunSummary::End::kFailed
+                : *outcome == Outcome::kStopped ? RunSummary::End::kStopped
+                : state.target_reached          ? RunSummary::End::kTargetReached
+                                                : RunSummary::End::kDone;
+  summary.error = outcome.ok() ? "" : std::string(outcome.status().message());
+  summary.name = options_.run.name;
+  summary.env = options_.env.id;
+  summary.algorithm = options_.algorithm;
+  summary.seed = options_.run.seed;
+  summary.threads = trainer_->threads();
+  summary.steps = state.steps;
+  summary.updates = trainer_->learner().updates();
+  summary.updates_skipped = state.updates_skipped;
+  summary.seconds = state.seconds;
+  summary.steps_per_second = state.seconds > 0 ? static_cast<double>(state.steps) / state.seconds : 0;
+  summary.peak_resident_mb = static_cast<double>(ReadResourceUsage().peak_resident_bytes) / (1 << 20);
+  summary.episodes = state.episodes.total();
+  summary.window = std::min<uint64_t>(trainer_->window(), state.episodes.count());
+  summary.return_mean = trainer_->RecentReturn();
+  if (summary.window > 0) summary.length_mean = state.episodes.LengthMean(summary.window);
+  if (!last_eval_.returns.empty()) {
+    summary.eval_return_mean = last_eval_.return_mean;
+    summary.eval_return_std = last_eval_.return_std;
+    summary.eval_episodes = last_eval_.returns.size();
+  }
+  if (state.has_best) {
+    summary.best_return = state.best_return;
+    summary.best_checkpoint = BestCheckpointPath(dir_->checkpoints_dir());
+  }
+  if (options_.run.stop_window > 0) summary.target_return = options_.run.stop_at_return;
+  summary.target_reached = state.target_reached;
+  summary.target_steps = state.target_steps;
+  summary.target_seconds = target_wall_seconds_ > 0 ? target_wall_seconds_ : state.target_seconds;
+  summary.run_dir = dir_->path();
+  summary.checkpoint = last_checkpoint_;
+  summary.next = {absl::StrCat("millrace eval ", dir_->path())};
+  if (!trainer_->Done()) summary.next.push_back(absl::StrCat("millrace train --resume ", dir_->path()));
+  return summary;
+}
+
+Status TrainSession::Finish(const StatusOr<Outcome>& outcome) {
+  const RunSummary summary = Summarize(outcome);
+  Show(progress_->Finish(Now(), Seconds(Clock::now())));
+  Show(SummaryText(summary, curve_.points(), terminal_.unicode));
+  return dir_->WriteSummary(SummaryJson(summary));
+}
+
+}  // namespace
+
+int RunTrain(const TrainCommand& command, Clock::time_point started) {
+  InstallStopSignals();
+  TrainSession session(command, started);
+  if (const Status status = session.Prepare(); !status.ok()) return Report(status);
+  const StatusOr<Outcome> outcome = session.Loop();
+  const Status finished = session.Finish(outcome);
+  if (!outcome.ok()) {
+    Report(outcome.status());
+    return kExitFailed;
+  }
+  if (!finished.ok()) {
+    Report(finished);
+    return kExitFailed;
+  }
+  return *outcome == Outcome::kDone ? 0 : kExitStopped;
+}
+
+}  // namespace millrace
