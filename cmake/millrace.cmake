@@ -21,8 +21,10 @@ target_compile_options(millrace_flags INTERFACE
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:Clang>>:-Wthread-safety -Wno-pass-failed>)
 if(MILLRACE_SANITIZE)
   target_compile_options(millrace_flags INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${MILLRACE_SANITIZE} -fno-omit-frame-pointer
-                              $<$<STREQUAL:${MILLRACE_SANITIZE},address$<COMMA>undefined>:-fno-sanitize-recover=undefined>>)
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${MILLRACE_SANITIZE} -fno-omit-frame-pointer>)
+  if(MILLRACE_SANITIZE MATCHES "undefined")
+    target_compile_options(millrace_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined>)
+  endif()
   add_link_options(-fsanitize=${MILLRACE_SANITIZE})
 endif()
 target_link_libraries(millrace_flags INTERFACE Threads::Threads)
