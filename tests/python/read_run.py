@@ -63,7 +63,7 @@ def compare_events(run, rows, findings):
     """Each curve must have exactly the points that metrics.jsonl has."""
     accumulator = EventAccumulator(str(run), size_guidance={"scalars": 0})
     accumulator.Reload()
-    curves = {tag.split("/")[-1]: tag for tag in accumulator.Tags()["scalars"] if not tag.startswith("eval/")}
+    curves = {tag.split("/")[-1]: tag for tag in accumulator.Tags()["scalars"]}
     for field in sorted({name for row in rows for name in row} - HEADER_FIELDS):
         wanted = [(row["steps"], as_float32(row[field])) for row in rows if row[field] is not None]
         events = accumulator.Scalars(curves[field]) if field in curves else []
