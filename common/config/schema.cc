@@ -32,8 +32,9 @@ std::vector<std::string> YamlNames(const EnumDescriptor& type) {
 void AppendPaths(const Descriptor& section, absl::string_view prefix, std::vector<std::string>* paths) {
   for (int i = 0; i < section.field_count(); ++i) {
     const FieldDescriptor& field = *section.field(i);
-    paths->push_back(JoinPath(prefix, field.name()));
-    if (IsSection(field)) AppendPaths(*field.message_type(), paths->back(), paths);
+    const std::string path = JoinPath(prefix, field.name());
+    paths->push_back(path);
+    if (IsSection(field)) AppendPaths(*field.message_type(), path, paths);
   }
 }
 
