@@ -99,13 +99,18 @@ struct ForwardEpilogue {
       }
     }
     if (g.pre != nullptr) {
-      CopyBlock<kWidth>(tile, kWidth, g.pre + static_cast<ptrdiff_t>(row) * g.ldpre + first, g.ldpre, rows,
-                        columns);
+      CopyBlock<kWidth>(tile, kWidth, g.pre + static_cast<ptrdiff_t>(row) * g.ldpre + first, g.ldpre, rows, columns);
     }
-    if constexpr (!std::is_same_v<A, Act<Activation::kNone>>) {
-      for (int i = 0; i < rows * kWidth; ++i) tile[i] = A::Forward(tile[i]);
+    float* __restrict y = g.y + static_cast<ptrdiff_t>(row) * g.ldy + first;
+    if (columns == kWidth) {
+      for (int r = 0; r < rows; ++r) {
+        for (int j = 0; j < kWidth; ++j) y[static_cast<ptrdiff_t>(r) * g.ldy + j] = A::Forward(tile[r * kWidth + j]);
+      }
+    } else {
+      for (int r = 0; r < rows; ++r) {
+        for (int j = 0; j < columns; ++j) y[static_cast<ptrdiff_t>(r) * g.ldy + j] = A::Forward(tile[r * kWidth + j]);
+      }
     }
-    CopyBlock<kWidth>(tile, kWidth, g.y + static_cast<ptrdiff_t>(row) * g.ldy + first, g.ldy, rows, columns);
   }
 };
 
@@ -119,12 +124,17 @@ struct GradInputEpilogue {
 
   MILL_HD void operator()(float* __restrict tile, int row, int rows) const {
     if constexpr (!std::is_same_v<A, Act<Activation::kNone>>) {
-      alignas(64) float saved[kTileRows<kWidth> * kWidth];  // x or pre, whichever A reads
-      const float* from = A::kNeedsPre ? g.pre : g.x;
       const ptrdiff_t ld = A::kNeedsPre ? g.ldpre : g.ldx;
-      if (columns < kWidth) std::fill_n(saved, rows * kWidth, 0.0f);
-      CopyBlock<kWidth>(from + row * ld + first, ld, saved, kWidth, rows, columns);
-      for (int i = 0; i < rows * kWidth; ++i) tile[i] *= A::Grad(saved[i], saved[i]);
+      const float* __restrict saved = (A::kNeedsPre ? g.pre : g.x) + row * ld + first;
+      if (columns == kWidth) {
+        for (int r = 0; r < rows; ++r) {
+          for (int j = 0; j < kWidth; ++j) tile[r * kWidth + j] *= A::Grad(saved[r * ld + j], saved[r * ld + j]);
+        }
+      } else {
+        for (int r = 0; r < rows; ++r) {
+          for (int j = 0; j < columns; ++j) tile[r * kWidth + j] *= A::Grad(saved[r * ld + j], saved[r * ld + j]);
+        }
+      }
     }
     CopyBlock<kWidth>(tile, kWidth, g.dx + static_cast<ptrdiff_t>(row) * g.lddx + first, g.lddx, rows,
                       columns);
