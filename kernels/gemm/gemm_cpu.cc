@@ -99,16 +99,19 @@ struct ForwardEpilogue {
       }
     }
     if (g.pre != nullptr) {
-      CopyBlock<kWidth>(tile, kWidth, g.pre + static_cast<ptrdiff_t>(row) * g.ldpre + first, g.ldpre, rows, columns);
+      CopyBlock<kWidth>(tile, kWidth, g.pre + static_cast<ptrdiff_t>(row) * g.ldpre + first, g.ldpre, rows,
+                        columns);
     }
     float* __restrict y = g.y + static_cast<ptrdiff_t>(row) * g.ldy + first;
     if (columns == kWidth) {
       for (int r = 0; r < rows; ++r) {
-        for (int j = 0; j < kWidth; ++j) y[static_cast<ptrdiff_t>(r) * g.ldy + j] = A::Forward(tile[r * kWidth + j]);
+        for (int j = 0; j < kWidth; ++j)
+          y[static_cast<ptrdiff_t>(r) * g.ldy + j] = A::Forward(tile[r * kWidth + j]);
       }
     } else {
       for (int r = 0; r < rows; ++r) {
-        for (int j = 0; j < columns; ++j) y[static_cast<ptrdiff_t>(r) * g.ldy + j] = A::Forward(tile[r * kWidth + j]);
+        for (int j = 0; j < columns; ++j)
+          y[static_cast<ptrdiff_t>(r) * g.ldy + j] = A::Forward(tile[r * kWidth + j]);
       }
     }
   }
@@ -128,11 +131,13 @@ struct GradInputEpilogue {
       const float* __restrict saved = (A::kNeedsPre ? g.pre : g.x) + row * ld + first;
       if (columns == kWidth) {
         for (int r = 0; r < rows; ++r) {
-          for (int j = 0; j < kWidth; ++j) tile[r * kWidth + j] *= A::Grad(saved[r * ld + j], saved[r * ld + j]);
+          for (int j = 0; j < kWidth; ++j)
+            tile[r * kWidth + j] *= A::Grad(saved[r * ld + j], saved[r * ld + j]);
         }
       } else {
         for (int r = 0; r < rows; ++r) {
-          for (int j = 0; j < columns; ++j) tile[r * kWidth + j] *= A::Grad(saved[r * ld + j], saved[r * ld + j]);
+          for (int j = 0; j < columns; ++j)
+            tile[r * kWidth + j] *= A::Grad(saved[r * ld + j], saved[r * ld + j]);
         }
       }
     }
@@ -150,7 +155,7 @@ void Multiply(const Args& g, int m, int n, int steps, const float* a, ptrdiff_t 
     alignas(64) float tile[kTileRows<kWidth> * kWidth];
     for (int row = 0, rows = 0; row < m; row += rows) {
       rows = NextRows<kWidth>(m - row);
-      kTiles<TileKind::kFromZero, kWidth>[rows - 1](steps, a + row * lda, lda, packed, tile, kWidth);
+      kTiles<TileKind::kFromZero, kWidth>[rows - 1](steps, a + row * lda, lda, packed, kWidth, tile, kWidth);
       epilogue(tile, row, rows);
     }
     packed += static_cast<size_t>(steps) * kWidth;
@@ -195,23 +200,42 @@ void AddColumnSums(const GradWeightArgs& g) {
 // where the last one left them.
 constexpr int kChunk = 128;
 
-// The panel's columns of dW, of all k rows.
+// The panel's columns of dW, of rows [begin, k).
 template <int kWidth>
-void GradWeightPanel(const GradWeightArgs& g, const float* x, int rows, const float* panel, int first,
-                     int columns) {
+void GradWeightPanel(const GradWeightArgs& g, const float* x, int rows, const float* panel, int begin,
+                     int first, int columns) {
   alignas(64) float tile[kTileRows<kWidth> * kWidth] = {};
-  for (int i = 0, tile_rows = 0; i < g.k; i += tile_rows) {
+  for (int i = begin, tile_rows = 0; i < g.k; i += tile_rows) {
     tile_rows = NextRows<kWidth>(g.k - i);
     const auto run = kTiles<TileKind::kAccumulate, kWidth>[tile_rows - 1];
     float* dw = g.dw + static_cast<ptrdiff_t>(i) * g.lddw + first;
     if (columns == kWidth) {
-      run(rows, x + i, g.ldx, panel, dw, g.lddw);
-      continue;
+      run(rows, x + i, g.ldx, panel, kWidth, dw, g.lddw);
+    } else {
+      CopyBlock<kWidth>(dw, g.lddw, tile, kWidth, tile_rows, columns);
+      run(rows, x + i, g.ldx, panel, kWidth, tile, kWidth);
+      CopyBlock<kWidth>(tile, kWidth, dw, g.lddw, tile_rows, columns);
     }
-    CopyBlock<kWidth>(dw, g.lddw, tile, kWidth, tile_rows, columns);
-    run(rows, x + i, g.ldx, panel, tile, kWidth);
-    CopyBlock<kWidth>(tile, kWidth, dw, g.lddw, tile_rows, columns);
   }
+}
+
+// Up to 4 columns of dW (a head's), 16 of its rows at a time: the tile is the transpose of dW's, for there
+// the long side is along k. Returns the first row that is left.
+int GradWeightNarrow(const GradWeightArgs& g, const float* x, const float* dy, int rows, int first,
+                     int columns) {
+  alignas(64) float tile[4 * kPanel];
+  int i = 0;
+  for (; i + kPanel <= g.k; i += kPanel) {
+    float* dw = g.dw + static_cast<ptrdiff_t>(i) * g.lddw + first;
+    for (int c = 0; c < columns; ++c) {
+      for (int j = 0; j < kPanel; ++j) tile[c * kPanel + j] = dw[static_cast<ptrdiff_t>(j) * g.lddw + c];
+    }
+    kTiles<TileKind::kAccumulate, kPanel>[columns - 1](rows, dy + first, g.lddy, x + i, g.ldx, tile, kPanel);
+    for (int j = 0; j < kPanel; ++j) {
+      for (int c = 0; c < columns; ++c) dw[static_cast<ptrdiff_t>(j) * g.lddw + c] = tile[c * kPanel + j];
+    }
+  }
+  return i;
 }
 
 void GradWeight(const GradWeightArgs& g) {
@@ -223,8 +247,10 @@ void GradWeight(const GradWeightArgs& g) {
     const float* dy = g.dy + static_cast<ptrdiff_t>(row) * g.lddy;
     ForEachPanel(g.n, [&](auto width, int first, int columns) {
       constexpr int kWidth = width;
+      const int begin = kWidth == 4 ? GradWeightNarrow(g, x, dy, rows, first, columns) : 0;
+      if (begin == g.k) return;
       PackPanels(dy + first, g.lddy, 1, rows, columns, panel);
-      GradWeightPanel<kWidth>(g, x, rows, panel, first, columns);
+      GradWeightPanel<kWidth>(g, x, rows, panel, begin, first, columns);
     });
   }
 }

@@ -86,9 +86,9 @@ MILL_HD void Unrolled(F&& f) {
   (std::make_integer_sequence<int, kCount>{});
 }
 
-// C(row, j) = chain over s < steps of A(row, s) * b[s * kWidth + j]
+// C(row, j) = chain over s < steps of A(row, s) * b[s * ldb + j]
 template <TileKind kKind, int kRows, int kWidth>
-void Tile(int steps, const float* a, ptrdiff_t lda, const float* b, float* c, ptrdiff_t ldc) {
+void Tile(int steps, const float* a, ptrdiff_t lda, const float* b, ptrdiff_t ldb, float* c, ptrdiff_t ldc) {
   constexpr int kLane = kWidth < 8 ? kWidth : 8;
   constexpr int kVectors = kWidth / kLane;
   constexpr bool kAccumulate = kKind == TileKind::kAccumulate;
@@ -106,7 +106,7 @@ void Tile(int steps, const float* a, ptrdiff_t lda, const float* b, float* c, pt
           [&](auto v) { acc[r * kVectors + v] = V::MulAdd(av, bv[v], acc[r * kVectors + v]); });
     });
     a += kAccumulate ? lda : 1;
-    b += kWidth;
+    b += ldb;
   }
   Unrolled<kRows * kVectors>(
       [&](auto i) { V::Store(c + i / kVectors * ldc + i % kVectors * kLane, acc[i]); });
@@ -117,8 +117,8 @@ void Tile(int steps, const float* a, ptrdiff_t lda, const float* b, float* c, pt
 template <int kWidth>
 inline constexpr int kTileRows = kWidth == 16 ? 6 : 12;
 
-using TileFunction = void (*)(int steps, const float* a, ptrdiff_t lda, const float* b, float* c,
-                              ptrdiff_t ldc);
+using TileFunction = void (*)(int steps, const float* a, ptrdiff_t lda, const float* b, ptrdiff_t ldb,
+                              float* c, ptrdiff_t ldc);
 
 template <TileKind kKind, int kWidth, int... kRow>
 constexpr std::array<TileFunction, sizeof...(kRow)> MakeTiles(std::integer_sequence<int, kRow...>) {
