@@ -1,5 +1,11 @@
 // The CPU backend: walks the output in panels of 16 columns (B's panel stays in L1) and in tiles of up to 6
 // rows. A narrow last panel has 8 or 4 columns, so that heads with few outputs cost little.
+//
+// Measured (best batches, one core of a Xeon whose 256-bit FMA peak is 96 GFLOP/s; 64 or 256 rows, k and n 64
+// to 256): forward 83 to 86, with bias and tanh 67 to 82; input's gradient 81 to 87, with tanh's 77 to 87;
+// weight's gradient 75 to 82. OpenBLAS 0.3.21, bare products, one thread: 63 to 82 with its AVX2 kernels, 95
+// to 162 with its AVX-512 kernels, which this CPU can run and this file does not have; left to itself it
+// takes SSE kernels there (30).
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
