@@ -35,11 +35,18 @@ uint64_t Counted(const F& update) {
   return allocations_of_this_thread - before;
 }
 
-TEST(SteadyState, TheCounterCounts) {
+class SteadyState : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!kCountsAllocations) GTEST_SKIP() << "allocations are not counted in this build";
+  }
+};
+
+TEST_F(SteadyState, TheCounterCounts) {
   EXPECT_EQ(Counted([](uint64_t) { delete std::make_unique<int>(1).release(); }), 900u);
 }
 
-TEST(SteadyState, Metrics) {
+TEST_F(SteadyState, Metrics) {
   TempDir dir;
   PosixFileSystem fs;
   auto writer = MetricsWriter::Open(fs, dir.File("metrics.jsonl"), 0);
@@ -47,7 +54,7 @@ TEST(SteadyState, Metrics) {
   EXPECT_EQ(Counted([&](uint64_t i) { ASSERT_TRUE(writer->Append(RowOf(i)).ok()); }), 0u);
 }
 
-TEST(SteadyState, TensorBoard) {
+TEST_F(SteadyState, TensorBoard) {
   TempDir dir;
   PosixFileSystem fs;
   auto writer = TensorBoardWriter::Open(fs, dir.path(), 0);
@@ -55,7 +62,7 @@ TEST(SteadyState, TensorBoard) {
   EXPECT_EQ(Counted([&](uint64_t i) { ASSERT_TRUE(writer->Append(RowOf(i), 1.0).ok()); }), 0u);
 }
 
-TEST(SteadyState, Progress) {
+TEST_F(SteadyState, Progress) {
   for (const Terminal terminal :
        {Terminal{true, true, 200}, Terminal{true, false, 60}, Terminal{false, false, 80}}) {
     Progress progress(terminal, "cartpole", 0, 0.0);
@@ -67,7 +74,7 @@ TEST(SteadyState, Progress) {
   }
 }
 
-TEST(SteadyState, CurveAndResources) {
+TEST_F(SteadyState, CurveAndResources) {
   Curve curve(64);
   CpuShare share(2);
   EXPECT_EQ(Counted([&](uint64_t i) {
