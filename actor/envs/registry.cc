@@ -4,7 +4,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "actor/env.h"
+#include "actor/envs/breakout/breakout.h"
 #include "actor/envs/classic_control/classic_control.h"
+#include "actor/envs/null/null.h"
 #include "common/nearest.h"
 
 namespace millrace {
@@ -14,8 +16,12 @@ using Factory = StatusOr<std::unique_ptr<Env>> (*)(int rows, const EnvParams& pa
 
 const std::map<std::string, Factory>& Table() {
   static const auto& table = *new std::map<std::string, Factory>{
-      {"Acrobot-v1", MakeAcrobot},         {"CartPole-v1", MakeCartPole},
-      {"MountainCar-v0", MakeMountainCar}, {"MountainCarContinuous-v0", MakeMountainCarContinuous},
+      {"Acrobot-v1", MakeAcrobot},
+      {"Breakout", MakeBreakout},
+      {"CartPole-v1", MakeCartPole},
+      {"MountainCar-v0", MakeMountainCar},
+      {"MountainCarContinuous-v0", MakeMountainCarContinuous},
+      {"Null", MakeNull},
       {"Pendulum-v1", MakePendulum},
   };
   return table;

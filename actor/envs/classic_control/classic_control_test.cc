@@ -1,48 +1,20 @@
 #include "actor/envs/classic_control/classic_control.h"
 
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
-#include "actor/env.h"
+#include "actor/envs/test_block.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
 namespace millrace {
 namespace {
 
-// One row of an environment with the memory that its steps write.
-class OneRow {
- public:
-  explicit OneRow(const std::string& id) {
-    auto made = MakeEnv(id, 1, {});
-    EXPECT_TRUE(made.ok()) << made.status();
-    if (!made.ok()) return;
-    env = *std::move(made);
-    observation.resize(env->spec().observation_elements());
-    pointer_ = reinterpret_cast<std::byte*>(observation.data());
-    stride_ = observation.size() * sizeof(float);
-  }
-
-  ObsOut obs() const { return {&pointer_, &stride_}; }
-  void Load(const std::vector<double>& state) {
-    ASSERT_EQ(env->row_state_bytes(), state.size() * sizeof(double));
-    env->LoadRow(0, reinterpret_cast<const std::byte*>(state.data()));
-  }
-  void Step(const void* action) { env->Step({action, obs(), &reward, &terminated, &truncated, nullptr}); }
-
-  std::unique_ptr<Env> env;
-  std::vector<float> observation;
-  double reward = 0;
-  uint8_t terminated = 0, truncated = 0;
-
- private:
-  std::byte* pointer_ = nullptr;
-  size_t stride_ = 0;
-};
+using testing_support::TestBlock;
 
 void ExpectWithinOneUlp(float got, float want) {
   EXPECT_LE(want, std::nextafter(got, std::numeric_limits<float>::infinity()));
@@ -51,15 +23,15 @@ void ExpectWithinOneUlp(float got, float want) {
 
 void Follow(const nlohmann::json& trace) {
   const std::string task = trace["task"];
-  OneRow row(task);
-  ASSERT_NE(row.env, nullptr);
+  TestBlock row(task, 1);
   auto start = trace["start"].get<std::vector<double>>();
   if (task == "MountainCarContinuous-v0") start.push_back(1.0);  // the first step is still to come
-  row.Load(start);
+  ASSERT_EQ(row.env->row_state_bytes(), start.size() * sizeof(double));
+  row.env->LoadRow(0, reinterpret_cast<const std::byte*>(start.data()));
   int steps = 0;
   for (const auto& step : trace["steps"]) {
     SCOPED_TRACE(testing::Message() << task << " step " << steps);
-    if (row.env->spec().action.box()) {
+    if (row.spec().action.box()) {
       const float action = step["action"][0].get<float>();
       row.Step(&action);
     } else {
@@ -68,13 +40,13 @@ void Follow(const nlohmann::json& trace) {
     }
     ++steps;
     const auto wanted = step["obs"].get<std::vector<float>>();
-    ASSERT_EQ(wanted.size(), row.observation.size());
-    for (size_t j = 0; j < wanted.size(); ++j) ExpectWithinOneUlp(row.observation[j], wanted[j]);
+    ASSERT_EQ(wanted.size() * sizeof(float), row.obs_bytes);
+    for (size_t j = 0; j < wanted.size(); ++j) ExpectWithinOneUlp(row.obs(0)[j], wanted[j]);
     const double reward = step["reward"];
-    EXPECT_LE(std::fabs(row.reward - reward), 1e-12 * std::fabs(reward));
-    EXPECT_EQ(row.terminated != 0, step["terminated"].get<bool>());
-    const bool out_of_time = steps >= row.env->spec().max_episode_steps;  // the pool's rule
-    EXPECT_EQ(row.truncated != 0 || out_of_time, step["truncated"].get<bool>());
+    EXPECT_LE(std::fabs(row.reward[0] - reward), 1e-12 * std::fabs(reward));
+    EXPECT_EQ(row.terminated[0] != 0, step["terminated"].get<bool>());
+    const bool out_of_time = steps >= row.spec().max_episode_steps;  // the pool's rule
+    EXPECT_EQ(row.truncated[0] != 0 || out_of_time, step["truncated"].get<bool>());
     if (testing::Test::HasFailure()) return;
   }
 }
@@ -90,6 +62,50 @@ TEST(ClassicControlTest, FollowsGymnasiumsTraces) {
     ++followed[trace["task"].get<std::string>()];
   }
   EXPECT_EQ(followed.size(), 5u) << "a task has no trace";
+}
+
+TEST(ClassicControlTest, InitialStatesFillTheirRanges) {
+  TestBlock cartpole("CartPole-v1", 1), acrobot("Acrobot-v1", 1), car("MountainCar-v0", 1),
+      pendulum("Pendulum-v1", 1);
+  double least_theta = 0, most_theta = 0, least_position = 0, most_position = -1, widest = 0;
+  for (uint64_t seed = 0; seed < 2'000; ++seed) {
+    for (TestBlock* block : {&cartpole, &acrobot, &car, &pendulum}) block->Reset(0, seed);
+    const auto pole = cartpole.SaveAs<CartPoleState>(0);
+    for (const double value : {pole.x, pole.x_dot, pole.theta, pole.theta_dot}) {
+      ASSERT_LE(std::fabs(value), 0.05);
+      widest = std::max(widest, std::fabs(value));
+    }
+    const auto links = acrobot.SaveAs<AcrobotState>(0);
+    for (const double value : {links.theta1, links.theta2, links.theta1_dot, links.theta2_dot}) {
+      ASSERT_LE(std::fabs(value), static_cast<double>(0.1f));
+      ASSERT_EQ(value, static_cast<double>(static_cast<float>(value))) << "float32 at the start";
+    }
+    const auto valley = car.SaveAs<MountainCarState>(0);
+    ASSERT_EQ(valley.velocity, 0.0);
+    least_position = std::min(least_position, valley.position);
+    most_position = std::max(most_position, valley.position);
+    const auto swing = pendulum.SaveAs<PendulumState>(0);
+    ASSERT_LE(std::fabs(swing.theta_dot), 1.0);
+    least_theta = std::min(least_theta, swing.theta);
+    most_theta = std::max(most_theta, swing.theta);
+  }
+  EXPECT_NEAR(widest, 0.05, 1e-4);
+  EXPECT_NEAR(least_position, -0.6, 1e-3);
+  EXPECT_NEAR(most_position, -0.4, 1e-3);
+  EXPECT_NEAR(least_theta, -3.14159265, 1e-2);
+  EXPECT_NEAR(most_theta, 3.14159265, 1e-2);
+}
+
+// A pendulum that has turned very often leaves the range of the fast sine; the C library takes over.
+TEST(ClassicControlTest, PendulumFarOutsideTheFastRange) {
+  TestBlock block("Pendulum-v1", 3);
+  const PendulumState far{4e6 + 0.5, 1.0};
+  for (int row = 0; row < 3; ++row) block.LoadFrom(row, far);
+  const float torque[3] = {0, 0, 0};
+  block.Step(torque);
+  const double rate = 1.0 + 15.0 * std::sin(far.theta) * 0.05;
+  EXPECT_EQ(block.obs(2)[2], static_cast<float>(rate));
+  EXPECT_EQ(block.obs(2)[0], static_cast<float>(std::cos(far.theta + rate * 0.05)));
 }
 
 }  // namespace

@@ -52,10 +52,12 @@ struct MountainCar {
       double v = velocity[i] + ((lanes.action[i] - 1) * kForce + slope * -kGravity);
       v = Clamp(v, -kMaxSpeed, kMaxSpeed);
       const double p = Clamp(position[i] + v, kLeftEnd, kRightEnd);
-      v = ((p == kLeftEnd) & (v < 0)) ? 0.0 : v;  // the left end is a wall that stops the car
+      const double least = p == kLeftEnd ? 0.0 : -kMaxSpeed;  // the left end is a wall that stops the car
+      v = v < least ? least : v;
+      const double ahead = v >= 0 ? p : kLeftEnd;  // the goal counts when it is reached forwards
       position[i] = p;
       velocity[i] = v;
-      lanes.terminated[i] = static_cast<uint64_t>((p >= kGoal) & (v >= 0));
+      lanes.terminated[i] = static_cast<uint64_t>(ahead >= kGoal);
       lanes.reward[i] = -1.0;
       lanes.obs[0][i] = static_cast<float>(p);
       lanes.obs[1][i] = static_cast<float>(v);
@@ -116,8 +118,10 @@ struct MountainCarContinuous {
       p = in_double ? p : Narrow(p);
       const double left = in_double ? kLeftEnd : Narrow(kLeftEnd);
       p = Clamp(p, left, in_double ? kRightEnd : Narrow(kRightEnd));
-      v = ((p == left) & (v < 0)) ? 0.0 : v;
-      const bool goal = (p >= (in_double ? kGoal : Narrow(kGoal))) & (v >= 0);
+      const double least = p == left ? 0.0 : -speed;
+      v = v < least ? least : v;
+      const double ahead = v >= 0 ? p : left;
+      const bool goal = ahead >= (in_double ? kGoal : Narrow(kGoal));
 
       position[i] = Narrow(p);
       velocity[i] = Narrow(v);
