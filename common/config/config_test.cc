@@ -55,6 +55,10 @@ const BadInput kBadInputs[] = {
     {E "  params: {a: 1, a: 2}\n",
      {},
      "config.yaml:3: env.params.a: given twice, first in line 3; remove one"},
+    {E "\"a\\nb\": 3\n",
+     {},
+     "config.yaml:3: a b: unknown key; known here: algorithm, run, env, policy, ppo, eval, checkpoint, "
+     "metrics"},
     {E "? [a, b]\n: 3\n", {}, "config.yaml:3: a key must be a plain word"},
     // Types.
     {E "ppo:\n  epochs: x\n", {}, "config.yaml:4: ppo.epochs: expected a whole number, got \"x\""},

@@ -71,6 +71,16 @@ Status CheckRules(const Message& message, absl::string_view prefix, const Origin
   return absl::OkStatus();
 }
 
+// Broken YAML can make a key of half a file: a message stays one line that can be read.
+std::string OneLine(absl::string_view text) {
+  constexpr size_t kLongest = 160;
+  std::string line(text.substr(0, kLongest));
+  for (char& c : line) c = absl::ascii_iscntrl(static_cast<unsigned char>(c)) ? ' ' : c;
+  if (line.size() == text.size()) return line;
+  while (!line.empty() && (static_cast<unsigned char>(line.back()) & 0x80) != 0) line.pop_back();
+  return line + "...";
+}
+
 Status CheckRun(const RunOptions& o, const Origins& origins) {
   const std::vector<std::string> algorithms = {"ppo"};
   if (std::find(algorithms.begin(), algorithms.end(), o.algorithm) == algorithms.end()) {
@@ -144,7 +154,7 @@ Status CheckPpo(const RunOptions& o, const Origins& origins) {
 
 Status ConfigError(absl::string_view place, absl::string_view key, absl::string_view what) {
   return absl::InvalidArgumentError(
-      absl::StrCat(place, place.empty() ? "" : ": ", key, key.empty() ? "" : ": ", what));
+      absl::StrCat(OneLine(place), place.empty() ? "" : ": ", OneLine(key), key.empty() ? "" : ": ", what));
 }
 
 Status ValidateWithOrigins(const RunOptions& options, const Origins& origins) {
