@@ -1,0 +1,68 @@
+// In the steady state a rollout and an update allocate nothing: malloc is replaced by one that counts.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstddef>
+
+#include "cli/presets.h"
+#include "cli/trainer.h"
+
+extern "C" void* __libc_malloc(size_t bytes);
+extern "C" void* __libc_calloc(size_t count, size_t bytes);
+extern "C" void* __libc_realloc(void* p, size_t bytes);
+extern "C" void* __libc_memalign(size_t alignment, size_t bytes);
+
+namespace {
+std::atomic<long> allocations{0};
+}  // namespace
+
+// Exact glibc signatures; free stays as it is.
+extern "C" void* malloc(size_t bytes) noexcept {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_malloc(bytes);
+}
+extern "C" void* calloc(size_t count, size_t bytes) noexcept {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_calloc(count, bytes);
+}
+extern "C" void* realloc(void* p, size_t bytes) noexcept {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_realloc(p, bytes);
+}
+extern "C" void* aligned_alloc(size_t alignment, size_t bytes) noexcept {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_memalign(alignment, bytes);
+}
+
+namespace millrace {
+namespace {
+
+TEST(Allocation, TheCounterSeesNewAndMalloc) {
+  const long before = allocations.load();
+  std::vector<int>* volatile v = new std::vector<int>(100);
+  delete v;
+  EXPECT_GE(allocations.load() - before, 2);
+}
+
+class SteadyState : public testing::TestWithParam<const char*> {};
+
+TEST_P(SteadyState, AllocatesNothing) {
+  const std::vector<std::string> overrides = {"run.threads=2"};
+  const auto options = LoadPresetOrFile(GetParam(), overrides);
+  ASSERT_TRUE(options.ok()) << options.status();
+  auto trainer = Trainer::Make(*options);
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE((*trainer)->Iterate().ok());
+  const long before = allocations.load();
+  for (int i = 0; i < 5; ++i) {
+    if (!(*trainer)->Iterate().ok()) FAIL();
+  }
+  EXPECT_EQ(allocations.load() - before, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Presets, SteadyState,
+                         testing::Values("cartpole", "pendulum", "mountaincar", "mountaincar-continuous",
+                                         "breakout"));
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,364 @@
+// The built program as a user runs it: exit codes, messages, folders, signals, damage. Real processes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/checkpoint.h"
+
+namespace millrace {
+namespace {
+
+namespace stdfs = std::filesystem;
+using testing::HasSubstr;
+using Json = nlohmann::json;
+
+struct Result {
+  int code = -1;
+  std::string output;  // standard output and error together
+};
+
+// A child process whose output is read to its end.
+class Program {
+ public:
+  // `file_limit`: the largest file it may write, in bytes; what a full disk is like.
+  explicit Program(const std::string& arguments, rlim_t file_limit = RLIM_INFINITY) {
+    std::vector<std::string> words = {MILLRACE_BINARY};
+    for (auto word : absl::StrSplit(arguments, ' ', absl::SkipEmpty())) words.emplace_back(word);
+    int fds[2];
+    if (pipe(fds) != 0) std::abort();
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(fds[1], STDOUT_FILENO);
+      dup2(fds[1], STDERR_FILENO);
+      close(fds[0]);
+      close(fds[1]);
+      signal(SIGXFSZ, SIG_IGN);
+      const rlimit limit = {file_limit, file_limit};
+      setrlimit(RLIMIT_FSIZE, &limit);
+      std::vector<char*> argv;
+      for (std::string& word : words) argv.push_back(word.data());
+      argv.push_back(nullptr);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    close(fds[1]);
+    out_ = fdopen(fds[0], "r");
+  }
+  void Kill(int signal_number) const { kill(pid_, signal_number); }
+  // Reads on until the output holds `text`; false when the program ends first.
+  bool ReadUntil(const std::string& text) {
+    char line[4096];
+    while (result_.output.find(text) == std::string::npos) {
+      if (std::fgets(line, sizeof line, out_) == nullptr) return false;
+      result_.output += line;
+    }
+    return true;
+  }
+  Result Finish() {
+    char chunk[4096];
+    while (const size_t n = std::fread(chunk, 1, sizeof chunk, out_)) result_.output.append(chunk, n);
+    std::fclose(out_);
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    result_.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return result_;
+  }
+
+ private:
+  pid_t pid_;
+  FILE* out_;
+  Result result_;
+};
+
+Result Run(const std::string& arguments) {
+  return Program(arguments).Finish();
+}
+
+std::string FreshDir(const std::string& name) {
+  const std::string dir = testing::TempDir() + "program-" + name;
+  stdfs::remove_all(dir);
+  return dir;
+}
+
+std::string ReadText(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::vector<std::string> Checkpoints(const std::string& dir) {
+  std::vector<std::string> names;
+  for (const auto& entry : stdfs::directory_iterator(dir + "/checkpoints")) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("update-") && name.ends_with(".safetensors")) names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// The tensors of a checkpoint, without its metadata (which holds times).
+std::string Tensors(const std::string& path) {
+  PosixFileSystem fs;
+  const auto checkpoint = LoadCheckpoint(fs, path);
+  EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
+  std::string all;
+  for (const NamedTensor& tensor : checkpoint->content.tensors) {
+    absl::StrAppend(&all, tensor.name, " ");
+    all.append(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
+  }
+  return all;
+}
+
+// 20 updates of 256 samples.
+const std::string kSmall =
+    "train cartpole --steps 5120 --set env.rows=8 --set ppo.horizon=32 --set ppo.minibatch_size=128"
+    " --set run.stop_window=0 --set checkpoint.every=4 ";
+
+TEST(Program, TrainsAndLeavesACompleteFolder) {
+  const std::string dir = FreshDir("folder");
+  const Result result = Run(kSmall + "--set eval.every=2000 --set eval.episodes=5 --run " + dir);
+  ASSERT_EQ(result.code, 0) << result.output;
+  const Json summary = Json::parse(ReadText(dir + "/summary.json"));
+  EXPECT_EQ(summary["end"], "done");
+  EXPECT_EQ(summary["steps"], 5120);
+  EXPECT_EQ(summary["updates"], 20);
+  const std::string config = ReadText(dir + "/config.yaml");
+  EXPECT_THAT(config, HasSubstr("minibatch_size: 128"));
+  std::ifstream metrics(dir + "/metrics.jsonl");
+  std::string line;
+  int lines = 0;
+  for (; std::getline(metrics, line); ++lines) {
+    const Json row = Json::parse(line);
+    EXPECT_EQ(row["update"], lines + 1);
+    EXPECT_GT(row["steps_per_second"], 0);
+    EXPECT_TRUE(row["entropy"].is_number());
+    EXPECT_NEAR(
+        row["ms_rollout"].get<double>() + row["ms_update"].get<double>() + row["ms_rest"].get<double>(),
+        row["ms_per_update"].get<double>(), 1e-6);
+  }
+  EXPECT_EQ(lines, 20);
+  EXPECT_EQ(Checkpoints(dir).size(), 3u);  // keep: 3
+  EXPECT_TRUE(stdfs::exists(dir + "/checkpoints/best.safetensors"));
+  const Result eval = Run("eval " + dir + " --episodes 7 --json");
+  ASSERT_EQ(eval.code, 0) << eval.output;
+  const Json json = Json::parse(eval.output);
+  EXPECT_EQ(json["episodes"], 7);
+  EXPECT_TRUE(json["return_mean"].is_number() && json["return_std"].is_number() &&
+              json["length_mean"].is_number());
+}
+
+TEST(Program, KilledAndResumedEqualsARunThatNeverStopped) {
+  const std::string whole = FreshDir("whole"), killed = FreshDir("killed");
+  ASSERT_EQ(Run(kSmall + "--run " + whole).code, 0);
+  // Long enough to be caught in the middle: the steps are set back when it resumes.
+  Program program(kSmall + "--steps 100000000 --run " + killed);
+  ASSERT_TRUE(program.ReadUntil("writing to"));
+  for (int i = 0; i < 2000 && (!stdfs::exists(killed + "/checkpoints") || Checkpoints(killed).empty()); ++i)
+    usleep(1000);
+  program.Kill(SIGKILL);
+  EXPECT_EQ(program.Finish().code, 128 + SIGKILL);
+  // Whatever came after update 4 goes; that checkpoint is the one that the shorter run must reach, too.
+  const auto names = Checkpoints(killed);
+  ASSERT_FALSE(names.empty());
+  for (const std::string& name : names) {
+    if (name > "update-000000016.safetensors") stdfs::remove(killed + "/checkpoints/" + name);
+  }
+  if (Checkpoints(killed).empty()) {  // it was too fast: begin from nothing, which must be exact as well
+    std::printf("all checkpoints were past update 16\n");
+  }
+  const Result resumed = Run("train --resume " + killed + " --steps 5120");
+  ASSERT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_TRUE(Tensors(whole + "/checkpoints/update-000000020.safetensors") ==
+              Tensors(killed + "/checkpoints/update-000000020.safetensors"));
+  std::ifstream metrics(killed + "/metrics.jsonl");
+  std::string line;
+  for (int update = 1; std::getline(metrics, line); ++update) EXPECT_EQ(Json::parse(line)["update"], update);
+}
+
+TEST(Program, InterruptStopsAfterACheckpointAndTheRunGoesOn) {
+  for (int signal_number : {SIGINT, SIGTERM}) {
+    const std::string dir = FreshDir("interrupted");
+    Program program(kSmall + "--steps 100000000 --run " + dir);
+    ASSERT_TRUE(program.ReadUntil("steps/s"));
+    program.Kill(signal_number);
+    const Result result = program.Finish();
+    EXPECT_EQ(result.code, 130) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("--resume " + dir));
+    const Json summary = Json::parse(ReadText(dir + "/summary.json"));
+    EXPECT_EQ(summary["end"], "stopped");
+    const auto steps = summary["steps"].get<uint64_t>();
+    const Result resumed = Run(absl::StrCat("train --resume ", dir, " --steps ", steps + 256));
+    EXPECT_EQ(resumed.code, 0) << resumed.output;
+    EXPECT_EQ(Json::parse(ReadText(dir + "/summary.json"))["steps"], steps + 256);
+  }
+}
+
+TEST(Program, ASecondProcessOnARunsFolderIsRefused) {
+  const std::string dir = FreshDir("locked");
+  Program first(kSmall + "--steps 100000000 --run " + dir);
+  ASSERT_TRUE(first.ReadUntil("steps/s"));
+  const Result second = Run("train --resume " + dir);
+  EXPECT_EQ(second.code, 2) << second.output;
+  EXPECT_THAT(second.output, HasSubstr(dir));
+  first.Kill(SIGKILL);
+  first.Finish();
+}
+
+TEST(Program, ADamagedCheckpointIsSkippedForTheOneBefore) {
+  const std::string dir = FreshDir("damaged");
+  ASSERT_EQ(Run(kSmall + "--run " + dir).code, 0);
+  const auto names = Checkpoints(dir);
+  ASSERT_EQ(names.size(), 3u);
+  const std::string newest = dir + "/checkpoints/" + names[2], before = dir + "/checkpoints/" + names[1];
+  {
+    std::fstream file(newest, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(stdfs::file_size(newest) / 2));
+    file.put('\x5a');
+  }
+  stdfs::resize_file(before, stdfs::file_size(before) - 1);
+  const Result resumed = Run("train --resume " + dir + " --steps 5120");
+  EXPECT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_THAT(resumed.output, HasSubstr("skipped " + newest));
+  EXPECT_THAT(resumed.output, HasSubstr("skipped " + before));
+  EXPECT_THAT(resumed.output, HasSubstr("resumed from " + dir + "/checkpoints/" + names[0]));
+}
+
+TEST(Program, AFullDiskKeepsWhatWasThere) {
+  const std::string dir = FreshDir("full");
+  ASSERT_EQ(Run(kSmall + "--run " + dir).code, 0);
+  const auto before = Checkpoints(dir);
+  const Result result = Program("train --resume " + dir + " --steps 20000", 20000).Finish();
+  EXPECT_EQ(result.code, 3) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("millrace: "));
+  EXPECT_EQ(Checkpoints(dir), before);
+  const Result after = Run("train --resume " + dir + " --steps 6144");
+  EXPECT_EQ(after.code, 0) << after.output;
+}
+
+TEST(Program, AnUpdateThatDivergesExitsWith3AndLeavesTheLastCheckpoint) {
+  const std::string dir = FreshDir("diverges");
+  const Result result =
+      Run(kSmall + "--set ppo.learning_rate=1e30 --set ppo.max_grad_norm=0 --set checkpoint.every=1 --run " +
+          dir);
+  EXPECT_EQ(result.code, 3) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("not finite"));
+  EXPECT_EQ(Json::parse(ReadText(dir + "/summary.json"))["end"], "failed");
+  const std::string skipping = FreshDir("skips");
+  const Result skip = Run(
+      kSmall + "--set ppo.learning_rate=1e30 --set ppo.max_grad_norm=0 --set run.on_nonfinite=skip --run " +
+      skipping);
+  EXPECT_EQ(skip.code, 0) << skip.output;
+  EXPECT_GT(Json::parse(ReadText(skipping + "/summary.json"))["updates_skipped"], 0);
+}
+
+TEST(Program, WarmStartTakesTheWeightsOnly) {
+  const std::string dir = FreshDir("source"), warm = FreshDir("warm");
+  ASSERT_EQ(Run(kSmall + "--run " + dir).code, 0);
+  const Result result = Run(kSmall + "--seed 2 --set run.warm_start=" + dir + " --run " + warm);
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("weights from " + dir));
+  EXPECT_EQ(Json::parse(ReadText(warm + "/summary.json"))["updates"], 20);
+}
+
+struct Bad {
+  const char* arguments;  // RUN stands for a finished run's folder, FILE for a file in its way
+  const char* message;
+};
+
+class BadInput : public testing::TestWithParam<Bad> {
+ protected:
+  static void SetUpTestSuite() {
+    run_ = FreshDir("good");
+    ASSERT_EQ(Run(kSmall + "--run " + run_).code, 0);
+    file_ = run_ + "-file";
+    std::ofstream(file_) << "not a run\n";
+  }
+  static std::string run_, file_;
+};
+std::string BadInput::run_, BadInput::file_;
+
+TEST_P(BadInput, ExitsWith2AndSaysWhatToDo) {
+  std::string arguments = GetParam().arguments;
+  for (const auto& [name, value] : {std::pair{"RUN", run_}, {"FILE", file_}}) {
+    if (const size_t at = arguments.find(name); at != std::string::npos)
+      arguments.replace(at, strlen(name), value);
+  }
+  const auto before = Checkpoints(run_);
+  const Result result = Run(arguments);
+  EXPECT_EQ(result.code, 2) << result.output;
+  EXPECT_THAT(result.output, HasSubstr(GetParam().message));
+  EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), 1) << result.output;
+  EXPECT_EQ(Checkpoints(run_), before);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, BadInput,
+    testing::Values(Bad{"trane cartpole", "train"}, Bad{"train", "train"}, Bad{"train cartpol", "cartpole"},
+                    Bad{"train cartpole --set ppo.clip_rnage=0.1", "did you mean ppo.clip_range?"},
+                    Bad{"train cartpole --set ppo.epochs=many", "ppo.epochs"},
+                    Bad{"train cartpole --set ppo.epochs=-1", "ppo.epochs"},
+                    Bad{"train cartpole --set env.rows=0", "env.rows"},
+                    Bad{"train cartpole --set ppo.minibatch_size=99999999", "ppo.minibatch_size"},
+                    Bad{"train cartpole --set ppo.gamma=1.5", "ppo.gamma"},
+                    Bad{"train cartpole --set ppo.learning_rate=nan", "ppo.learning_rate"},
+                    Bad{"train cartpole --set env.id=CartPole-v2", "CartPole-v1"},
+                    Bad{"train breakout --set env.params.frame_skp=4", "frame_skip"},
+                    Bad{"train breakout --set env.params.frame_skip=0", "frame_skip"},
+                    Bad{"train cartpole --set algorithm=sac", "algorithm"},
+                    Bad{"train cartpole --set policy.activation=thanh", "tanh"},
+                    Bad{"train cartpole --set policy.hidden=[64,0]", "policy.hidden"},
+                    Bad{"train cartpole --set env.group_rows=4000", "env.group_rows"},
+                    Bad{"train cartpole --steps many", "--steps"},
+                    Bad{"train /nowhere/at/all.yaml", "/nowhere/at/all.yaml"},
+                    Bad{"train cartpole --run FILE", "program-good-file"},
+                    Bad{"train cartpole --run RUN", "--resume"},
+                    Bad{"train cartpole --run /proc/millrace", "/proc/millrace"},
+                    Bad{"train --resume /nowhere/run", "/nowhere/run"},
+                    Bad{"train --resume FILE", "program-good-file"},
+                    Bad{"train --resume RUN --set policy.hidden=[32]", "another network"},
+                    Bad{"train --resume RUN --set env.rows=16 --set env.group_rows=0", "env"},
+                    Bad{"train pendulum --set run.warm_start=RUN --run RUN-new", "another network"},
+                    Bad{"train cartpole --set run.warm_start=/nowhere --run RUN-new", "/nowhere"},
+                    Bad{"eval /nowhere/run", "/nowhere/run"}, Bad{"eval FILE", "program-good-file"},
+                    Bad{"eval RUN --episodes 0", "--episodes"},
+                    Bad{"eval RUN --checkpoint /nowhere.safetensors", "/nowhere.safetensors"},
+                    Bad{"bench ppo-hevy", "ppo-heavy"}, Bad{"bench env:CartPol-v1", "CartPole-v1"},
+                    Bad{"presets show cartpol", "cartpole"}, Bad{"envs --jsn", "--json"}));
+
+TEST(Program, ListsEnvironmentsPresetsAndWorks) {
+  EXPECT_THAT(Run("envs").output, HasSubstr("MountainCarContinuous-v0"));
+  EXPECT_GE(Json::parse(Run("envs --json").output).size(), 7u);
+  EXPECT_THAT(Run("presets").output, HasSubstr("cartpole"));
+  EXPECT_THAT(Run("presets show pendulum").output, HasSubstr("Pendulum-v1"));
+  EXPECT_THAT(Run("bench list").output, HasSubstr("ppo-heavy"));
+  EXPECT_THAT(Run("--help").output, HasSubstr("train"));
+  EXPECT_THAT(Run("version").output, HasSubstr("millrace "));
+}
+
+TEST(Program, BenchPrintsOneObjectAWork) {
+  const Result result = Run("bench ppo-light env:CartPole-v1 --json --seconds 0.2");
+  ASSERT_EQ(result.code, 0) << result.output;
+  std::vector<std::string> lines = absl::StrSplit(result.output, '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 2u);
+  for (const std::string& line : lines) {
+    const Json json = Json::parse(line);
+    EXPECT_GT(json["rate"], 0);
+    EXPECT_GT(json["floor"], 0);
+    EXPECT_NEAR(json["rate"].get<double>() / json["floor"].get<double>(), json["fraction"].get<double>(),
+                1e-9);
+    EXPECT_EQ(json["unit"], "steps/s");
+  }
+}
+
+}  // namespace
+}  // namespace millrace

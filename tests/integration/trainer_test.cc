@@ -1,0 +1,172 @@
+// What a run promises, in one process: a resumed run has the bits of one that never stopped, threads change
+// nothing, and a change of any preset's arithmetic is noticed.
+#include "cli/trainer.h"
+
+#include <gmock/gmock.h>
+#include <gnu/libc-version.h>
+#include <gtest/gtest.h>
+#include <xxhash.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/presets.h"
+
+namespace millrace {
+namespace {
+
+RunOptions Preset(const std::string& name, std::vector<std::string> overrides = {}) {
+  const auto options = LoadPresetOrFile(name, overrides);
+  EXPECT_TRUE(options.ok()) << options.status();
+  return *options;
+}
+
+std::unique_ptr<Trainer> MakeTrainer(const RunOptions& options) {
+  auto trainer = Trainer::Make(options);
+  EXPECT_TRUE(trainer.ok()) << trainer.status();
+  return *std::move(trainer);
+}
+
+void Iterate(Trainer& trainer, int updates) {
+  for (int i = 0; i < updates; ++i) {
+    const auto row = trainer.Iterate();
+    ASSERT_TRUE(row.ok()) << row.status();
+  }
+}
+
+// A checksum of everything that an update changes: weights, optimizer, statistics, environments.
+std::string Checksum(Trainer& trainer) {
+  XXH3_state_t* state = XXH3_createState();
+  XXH3_64bits_reset(state);
+  for (const PpoLearner::StateTensor& tensor : trainer.learner().State()) {
+    size_t n = 1;
+    for (int d : tensor.shape) n *= static_cast<size_t>(d);
+    if (tensor.f32 != nullptr) XXH3_64bits_update(state, tensor.f32, n * sizeof(float));
+    if (tensor.f64 != nullptr) XXH3_64bits_update(state, tensor.f64, n * sizeof(double));
+  }
+  const std::vector<std::byte> rows = trainer.pool().SaveRows();
+  XXH3_64bits_update(state, rows.data(), rows.size());
+  const uint64_t digest = XXH3_64bits_digest(state);
+  XXH3_freeState(state);
+  return absl::StrFormat("%016x", digest);
+}
+
+std::vector<std::string> PresetNames() {
+  std::vector<std::string> names;
+  for (const auto& preset : Presets()) names.push_back(preset.name);
+  return names;
+}
+
+class EveryPreset : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryPreset, ResumeHasTheBitsOfARunThatNeverStopped) {
+  const RunOptions options = Preset(GetParam());
+  const std::string dir = testing::TempDir() + "resume-" + GetParam();
+  std::filesystem::remove_all(dir);
+  auto whole = MakeTrainer(options);
+  Iterate(*whole, 4);
+
+  auto first = MakeTrainer(options);
+  Iterate(*first, 2);
+  PosixFileSystem fs;
+  auto store = CheckpointStore::Open(fs, dir);
+  ASSERT_TRUE(store.ok()) << store.status();
+  const auto saved =
+      first->state().WithCheckpoint(options, first->learner(), first->pool(),
+                                    [&](const CheckpointData& data) { return store->Save(2, data); });
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  first.reset();
+
+  auto second = MakeTrainer(options);
+  const auto checkpoint = LoadLatestCheckpoint(fs, dir, nullptr);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const Status restored = second->state().Restore(*checkpoint, second->learner(), second->pool());
+  ASSERT_TRUE(restored.ok()) << restored;
+  Iterate(*second, 2);
+  EXPECT_EQ(Checksum(*second), Checksum(*whole));
+  EXPECT_EQ(second->state().steps, whole->state().steps);
+  EXPECT_EQ(second->state().episodes.total(), whole->state().episodes.total());
+  EXPECT_EQ(std::isnan(second->RecentReturn()) ? 0 : second->RecentReturn(),
+            std::isnan(whole->RecentReturn()) ? 0 : whole->RecentReturn());
+}
+
+TEST_P(EveryPreset, ThreadsDoNotChangeABit) {
+  std::vector<std::string> sums;
+  for (const char* threads : {"run.threads=1", "run.threads=2", "run.threads=5"}) {
+    auto trainer = MakeTrainer(Preset(GetParam(), {threads}));
+    Iterate(*trainer, 2);
+    sums.push_back(Checksum(*trainer));
+  }
+  EXPECT_THAT(sums, testing::Each(sums[0]));
+}
+
+// The checksum after 20 updates, for the build and C library that recorded it; elsewhere the comparison says
+// that it does not apply. MILLRACE_RECORD=1 writes the record anew: a change of it belongs into the commit
+// that caused it.
+TEST_P(EveryPreset, TwentyUpdatesHaveTheRecordedChecksum) {
+  const std::string path = MILLRACE_GOLDEN_DIR "/preset_checksums.json";
+  const std::string fingerprint = absl::StrCat(MILLRACE_BUILD, " glibc-", gnu_get_libc_version());
+  nlohmann::ordered_json record = nlohmann::ordered_json::object();
+  if (std::ifstream in(path); in) record = nlohmann::ordered_json::parse(in);
+  const bool recording = std::getenv("MILLRACE_RECORD") != nullptr;
+  if (!recording && record.value("fingerprint", "") != fingerprint) {
+    std::printf("the record is of another build (%s); this one is %s: not compared\n",
+                record.value("fingerprint", "").c_str(), fingerprint.c_str());
+    return;
+  }
+  auto trainer = MakeTrainer(Preset(GetParam()));
+  Iterate(*trainer, 20);
+  const std::string sum = Checksum(*trainer);
+  if (recording) {
+    record["fingerprint"] = fingerprint;
+    record["checksums"][GetParam()] = sum;
+    std::ofstream(path) << record.dump(1) << "\n";
+    return;
+  }
+  ASSERT_TRUE(record["checksums"].contains(GetParam()))
+      << "no record of this preset; see MILLRACE_RECORD above";
+  EXPECT_EQ(sum, record["checksums"][GetParam()])
+      << "the arithmetic of this preset has changed; if that is meant, run with MILLRACE_RECORD=1";
+}
+
+INSTANTIATE_TEST_SUITE_P(Presets, EveryPreset, testing::ValuesIn(PresetNames()), [](const auto& info) {
+  std::string name = info.param;
+  std::erase(name, '-');
+  return name;
+});
+
+TEST(Trainer, TheFirstMinibatchSeesAnUnchangedPolicy) {
+  // One minibatch an update: the ratio is that of the weights that acted, so it must be 1.
+  auto trainer = MakeTrainer(Preset("cartpole", {"ppo.minibatch_size=100000", "ppo.epochs=1", "env.rows=8"}));
+  for (int i = 0; i < 3; ++i) {
+    const auto row = trainer->Iterate();
+    ASSERT_TRUE(row.ok());
+    EXPECT_NEAR(row->approx_kl, 0, 1e-7);
+    EXPECT_EQ(row->clip_fraction, 0);
+  }
+  auto normalized =
+      MakeTrainer(Preset("pendulum", {"ppo.minibatch_size=100000", "ppo.epochs=1", "env.rows=8"}));
+  for (int i = 0; i < 3; ++i) {
+    const auto row = normalized->Iterate();
+    ASSERT_TRUE(row.ok());
+    EXPECT_NEAR(row->approx_kl, 0, 1e-6);
+  }
+}
+
+TEST(Trainer, EvaluationIsRepeatableAndChangesNothing) {
+  auto trainer = MakeTrainer(Preset("cartpole", {"eval.episodes=20"}));
+  Iterate(*trainer, 2);
+  const std::string before = Checksum(*trainer);
+  const auto first = trainer->EvaluateNow(), second = trainer->EvaluateNow();
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(first->returns.size(), 20u);
+  EXPECT_EQ(first->returns, second->returns);
+  EXPECT_EQ(Checksum(*trainer), before);
+}
+
+}  // namespace
+}  // namespace millrace
