@@ -1,0 +1,14 @@
+// Ops that sample actions and score them, as kernels.
+#include "kernels/core/cuda/launch.cuh"
+#include "kernels/ops/categorical.h"
+#include "kernels/ops/gaussian.h"
+#include "kernels/ops/ppo_loss.h"
+
+namespace millrace {
+
+std::span<const CudaOp> CudaPolicyOps() {
+  static const CudaOp ops[] = {OpEntry<PpoLoss>(), OpEntry<SampleCategorical>(), OpEntry<SampleGaussian>()};
+  return ops;
+}
+
+}  // namespace millrace
