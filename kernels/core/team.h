@@ -4,7 +4,7 @@
 // ThreadTeam (testing/thread_team.h) is real threads, so that ThreadSanitizer finds a missing Sync.
 //
 // Sums have fixed lanes: element i goes to lane i % kLanes, each lane is one chain, and lanes are added in
-// order. So a sum has the same bits for every team, and a serial one still vectorizes.
+// one order. So a sum has the same bits for every team, and a serial one still vectorizes.
 #pragma once
 
 #include "kernels/core/target.h"
@@ -20,12 +20,18 @@ struct SerialTeam {
   MILL_HD void Sync() const {}
 };
 
-// Adds the lanes in order; every rank may call it, after a Sync that follows the writes.
+// Adds the lanes, the upper half onto the lower until one is left: always the same order, and short chains
+// that vectorize. Every rank may call it, after a Sync that follows the writes.
 template <class T>
 MILL_HD T AddLanes(const T* lanes) {
-  T sum = lanes[0];
-  for (int i = 1; i < kLanes; ++i) sum += lanes[i];
-  return sum;
+  static_assert(kLanes == 32);
+  T half[kLanes / 2];
+  MILL_SIMD
+  for (int i = 0; i < kLanes / 2; ++i) half[i] = lanes[i] + lanes[i + kLanes / 2];
+  MILL_SIMD
+  for (int i = 0; i < kLanes / 4; ++i) half[i] += half[i + kLanes / 4];
+  for (int i = 0; i < kLanes / 8; ++i) half[i] += half[i + kLanes / 8];
+  return (half[0] + half[2]) + (half[1] + half[3]);
 }
 
 // lanes[l] = f(l) + f(l + kLanes) + ... over i < n; the caller Syncs before AddLanes.
@@ -39,7 +45,7 @@ MILL_HD void SumIntoLanes(Team& team, int n, T* lanes, F f) {
       MILL_SIMD
       for (int l = 0; l < kLanes; ++l) acc[l] += f(i + l);
     }
-    for (int l = 0; i < n; ++i, ++l) acc[l] += f(i);
+    for (int l = 0; l < kLanes && i + l < n; ++l) acc[l] += f(i + l);
     for (int l = 0; l < kLanes; ++l) lanes[l] = acc[l];
   } else {
     for (int l = team.rank(); l < kLanes; l += team.size()) {

@@ -19,45 +19,63 @@ inline constexpr float kMaskedLogit = -3.402823466e38f;
 MILL_HD bool IsMasked(float logit) {
   return logit == kMaskedLogit;
 }
-MILL_HD float MaskedLogit(const float* logits, const uint8_t* mask, size_t i) {
-  return mask == nullptr || mask[i] != 0 ? logits[i] : kMaskedLogit;
+// Some of one row's logits, the masked ones replaced. The mask is looked for outside of the loop, which so
+// vectorizes.
+MILL_HD void CopyLogits(const float* logits, const uint8_t* mask, int n, float* out) {
+  if (mask == nullptr) {
+    for (int l = 0; l < n; ++l) out[l] = logits[l];
+  } else {
+    MILL_SIMD
+    for (int l = 0; l < n; ++l) {
+      const float x = logits[l];
+      out[l] = mask[l] != 0 ? x : kMaskedLogit;
+    }
+  }
+}
+
+// x[l] = exp(x[l] - max), 0 where masked.
+MILL_HD void WeighLogits(float max, int n, float* x) {
+  MILL_SIMD
+  for (int l = 0; l < n; ++l) {
+    const float e = Exp(x[l] - max);
+    x[l] = IsMasked(x[l]) ? 0.0f : e;
+  }
+}
+
+MILL_HD float MaxOfLogits(const float* x, int n) {
+  constexpr int kWidth = 8;
+  float lanes[kWidth];
+  for (int i = 0; i < kWidth; ++i) lanes[i] = x[0];
+  for (int l = 0; l + kWidth <= n; l += kWidth) {
+    for (int i = 0; i < kWidth; ++i) lanes[i] = MaxOf(x[l + i], lanes[i]);
+  }
+  for (int l = n - n % kWidth; l < n; ++l) lanes[0] = MaxOf(x[l], lanes[0]);
+  for (int i = 1; i < kWidth; ++i) lanes[0] = MaxOf(lanes[i], lanes[0]);
+  return lanes[0];
 }
 
 // What one head's logits come to. log p(l) = logit(l) - max - log_sum.
 struct HeadSummary {
   float max, log_sum, inv_sum, entropy;
-  int argmax;
 };
 
-// One row's head of any size; weight[l] = exp(logit - max), 0 where masked. Sums run over eight lanes.
+// One row's head of any size; weight[l] = exp(logit - max), 0 where masked.
 MILL_HD HeadSummary SummariseHead(const float* logits, const uint8_t* mask, int n, float* weight) {
-  constexpr int kHeadLanes = 8;
-  HeadSummary h{MaskedLogit(logits, mask, 0), 0.0f, 0.0f, 0.0f, 0};
-  for (int l = 1; l < n; ++l) {
-    const float x = MaskedLogit(logits, mask, l);
-    h.argmax = x > h.max ? l : h.argmax;
-    h.max = x > h.max ? x : h.max;
-  }
-  MILL_SIMD
-  for (int l = 0; l < n; ++l) {
-    const float x = MaskedLogit(logits, mask, l);
-    const float e = Exp(x - h.max);
-    weight[l] = IsMasked(x) ? 0.0f : e;
-  }
-  float sum[kHeadLanes] = {};
-  float dot[kHeadLanes] = {};
-  for (int l = 0; l < n; ++l) {
-    const float t = weight[l] > 0.0f ? logits[l] - h.max : 0.0f;
-    sum[l % kHeadLanes] += weight[l];
-    dot[l % kHeadLanes] += weight[l] * t;
-  }
-  for (int i = 1; i < kHeadLanes; ++i) {
-    sum[0] += sum[i];
-    dot[0] += dot[i];
-  }
-  h.log_sum = Log(sum[0]);
-  h.inv_sum = 1.0f / sum[0];
-  h.entropy = h.log_sum - dot[0] * h.inv_sum;
+  SerialTeam row;
+  float lanes[kLanes];
+  HeadSummary h;
+  CopyLogits(logits, mask, n, weight);
+  h.max = MaxOfLogits(weight, n);
+  WeighLogits(h.max, n, weight);
+  SumIntoLanes(row, n, lanes, [=](int l) { return weight[l]; });
+  const float sum = AddLanes(lanes);
+  SumIntoLanes(row, n, lanes, [=](int l) {
+    const float term = weight[l] * (logits[l] - h.max);
+    return weight[l] > 0.0f ? term : 0.0f;
+  });
+  h.log_sum = Log(sum);
+  h.inv_sum = 1.0f / sum;
+  h.entropy = h.log_sum - AddLanes(lanes) * h.inv_sum;
   return h;
 }
 
@@ -206,34 +224,42 @@ struct SampleCategorical {
     }
   }
 
-  // A head too large to turn: the weights are found again in the second walk instead of being kept.
+  // A head too large to turn: its weights are found again in the next walk instead of being kept.
   template <class Team>
   static MILL_HD void WideHead(Team& team, const Params& p, const float* logits, const uint8_t* mask,
                                int width, int rows, int n, const float* uniform, Shared& s) {
     for (int r = team.rank(); r < rows; r += team.size()) {
       const float* x = logits + static_cast<size_t>(r) * p.ld;
       const uint8_t* allowed = mask == nullptr ? nullptr : mask + static_cast<size_t>(r) * width;
-      float max = MaskedLogit(x, allowed, 0);
+      float max = kMaskedLogit, sum = 0.0f, dot = 0.0f;
       int chosen = 0;
-      for (int l = 1; l < n; ++l) {
-        const float y = MaskedLogit(x, allowed, l);
-        chosen = y > max ? l : chosen;
-        max = y > max ? y : max;
-      }
-      float sum = 0.0f, dot = 0.0f;
-      WalkWeights(x, allowed, n, max, [&](int l, float w) {
-        sum += w;
-        dot += w > 0.0f ? w * (x[l] - max) : 0.0f;
+      WalkBlocks(x, allowed, n, [&](int base, int count, float* block) {
+        for (int i = 0; i < count; ++i) {
+          chosen = block[i] > max ? base + i : chosen;
+          max = block[i] > max ? block[i] : max;
+        }
+        return false;
+      });
+      WalkBlocks(x, allowed, n, [&](int base, int count, float* block) {
+        WeighLogits(max, count, block);
+        for (int i = 0; i < count; ++i) {
+          sum += block[i];
+          dot += block[i] > 0.0f ? block[i] * (x[base + i] - max) : 0.0f;
+        }
         return false;
       });
       if (!p.deterministic) {
         const float target = uniform[r] * sum;
         float cumulative = 0.0f;
-        WalkWeights(x, allowed, n, max, [&](int l, float w) {
-          cumulative += w;
-          if (!(cumulative > target)) return false;
-          chosen = l;
-          return true;
+        WalkBlocks(x, allowed, n, [&](int base, int count, float* block) {
+          WeighLogits(max, count, block);
+          for (int i = 0; i < count; ++i) {
+            cumulative += block[i];
+            if (!(cumulative > target)) continue;
+            chosen = base + i;
+            return true;
+          }
+          return false;
         });
       }
       const float log_sum = Log(sum);
@@ -243,22 +269,15 @@ struct SampleCategorical {
     }
   }
 
-  // visit(l, exp(logit - max)) in order until it returns true; exponentials are taken a block at a time.
+  // visit(base, count, masked logits from base on) block by block, until it returns true.
   template <class F>
-  static MILL_HD void WalkWeights(const float* logits, const uint8_t* mask, int n, float max, F visit) {
+  static MILL_HD void WalkBlocks(const float* logits, const uint8_t* mask, int n, F visit) {
     constexpr int kBlock = 32;
-    float w[kBlock];
+    float block[kBlock];
     for (int base = 0; base < n; base += kBlock) {
       const int count = MinOf(kBlock, n - base);
-      MILL_SIMD
-      for (int i = 0; i < count; ++i) {
-        const float x = MaskedLogit(logits, mask, base + i);
-        const float e = Exp(x - max);
-        w[i] = IsMasked(x) ? 0.0f : e;
-      }
-      for (int i = 0; i < count; ++i) {
-        if (visit(base + i, w[i])) return;
-      }
+      CopyLogits(logits + base, mask == nullptr ? nullptr : mask + base, count, block);
+      if (visit(base, count, block)) return;
     }
   }
 };

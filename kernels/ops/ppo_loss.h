@@ -118,6 +118,7 @@ struct PpoLoss {
     float log_prob[kRows], entropy[kRows], check[kRows];  // check: 0, or NaN where an input is not finite
     float pull[kRows];                                    // d loss / d log_prob
     float policy_loss[kRows], value_loss[kRows], kl_k1[kRows], kl_k3[kRows], clipped[kRows], bad[kRows];
+    int32_t action[kRows];
     float lanes[7][kLanes];
   };
 
@@ -178,15 +179,14 @@ struct PpoLoss {
       }
     }
     for (int h = 0, offset = 0; h < p.heads; offset += p.nvec[h], ++h) {
-      TurnedHead(team, p, h, p.nvec[h], s.prob + offset, s.entropy_grad + offset, first, rows, s);
+      for (int r = team.rank(); r < rows; r += team.size()) s.action[r] = Action(p, first + r, h);
+      TurnedHead(team, p.nvec[h], s.prob + offset, s.entropy_grad + offset, rows, s);
     }
   }
 
   template <class Team>
-  static MILL_HD void TurnedHead(Team& team, const Params& p, int head, int n, float (*prob)[kRows],
-                                 float (*entropy_grad)[kRows], int first, int rows, Shared& s) {
-    const int32_t* action =
-        static_cast<const int32_t*>(p.action) + static_cast<size_t>(first) * p.heads + head;
+  static MILL_HD void TurnedHead(Team& team, int n, float (*prob)[kRows], float (*entropy_grad)[kRows],
+                                 int rows, Shared& s) {
     for (int r = team.rank(); r < rows; r += team.size()) {
       s.max[r] = prob[0][r];
       s.sum[r] = s.dot[r] = 0.0f;
@@ -208,7 +208,8 @@ struct PpoLoss {
         entropy_grad[l][r] = t;
         s.sum[r] += w;
         s.dot[r] += w * t;
-        s.chosen[r] = action[r * p.heads] == l && !masked ? t : s.chosen[r];
+        const float mine = s.action[r] == l ? t : s.chosen[r];
+        s.chosen[r] = masked ? s.chosen[r] : mine;
       }
     }
     MILL_SIMD
@@ -237,15 +238,14 @@ struct PpoLoss {
                                      Shared& s) {
     const float entropy_weight = c.entropy_coef * c.inv_count;
     for (int h = 0, offset = 0; h < p.heads; offset += p.nvec[h], ++h) {
-      const int32_t* action =
-          static_cast<const int32_t*>(p.action) + static_cast<size_t>(first) * p.heads + h;
+      for (int r = team.rank(); r < rows; r += team.size()) s.action[r] = Action(p, first + r, h);
       for (int l = 0; l < p.nvec[h]; ++l) {
         float* prob = s.prob[offset + l];
         const float* entropy_grad = s.entropy_grad[offset + l];
         float* dlogit = p.dlogits + static_cast<size_t>(first) * p.ld + offset + l;
         MILL_SIMD
         for (int r = team.rank(); r < rows; r += team.size()) {
-          const float hit = action[r * p.heads] == l ? 1.0f : 0.0f;
+          const float hit = s.action[r] == l ? 1.0f : 0.0f;
           prob[r] = s.pull[r] * (hit - prob[r]) + entropy_weight * entropy_grad[r];
         }
         for (int r = team.rank(); r < rows; r += team.size()) dlogit[static_cast<size_t>(r) * p.ld] = prob[r];
