@@ -153,7 +153,7 @@ StatusOr<Checkpoint> OpenCheckpoint(FileSystem& fs, const std::string& run_or_fi
   if (!FileExists(fs, dir)) {
     return absl::NotFoundError(absl::StrCat(run_or_file, ": not a run's folder (it has no checkpoints/)"));
   }
-  const bool best = which == "best" || (which.empty() && FileExists(fs, BestCheckpointPath(dir)));
+  const bool best = which != "latest" && FileExists(fs, BestCheckpointPath(dir));
   if (best) return LoadCheckpoint(fs, BestCheckpointPath(dir));
   return LoadLatestCheckpoint(fs, dir, nullptr);
 }

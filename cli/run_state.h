@@ -66,8 +66,8 @@ struct RunState {
 // Loads weights and statistics only, for evaluation and warm start; the optimizer and the counters stay new.
 Status RestoreWeights(const Checkpoint& checkpoint, PpoLearner& learner);
 
-// Opens a checkpoint: of a run's folder the best, the latest, or a file. `which`: "best", "latest" or a file
-// name.
+// Opens a checkpoint, `run_or_file` or one of that run's. `which`: "latest", a file's name, or "best" and "":
+// the best, the latest where none is best.
 StatusOr<Checkpoint> OpenCheckpoint(FileSystem& fs, const std::string& run_or_file, const std::string& which);
 
 }  // namespace millrace
