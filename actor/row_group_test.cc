@@ -227,8 +227,8 @@ TEST(RowGroup, SavedRowsGoOnExactlyInAnotherGroup) {
     EXPECT_EQ(a.Obs(t, 1), b.Obs(t, 1));
   }
   EXPECT_EQ(std::memcmp(a.segment.truncated(), b.segment.truncated(), 10), 0);
-  ASSERT_EQ(a.segment.episode_count(), 2);
-  ASSERT_EQ(b.segment.episode_count(), 2);
+  ASSERT_EQ(a.segment.episode_count(), 4);
+  ASSERT_EQ(b.segment.episode_count(), 4);
   EXPECT_EQ(a.segment.episodes()[0].ret, b.segment.episodes()[0].ret);
 }
 

@@ -28,15 +28,19 @@ std::string Describe(const ArraySpec& array) {
 
 std::string Describe(const ActionSpec& action) {
   switch (action.kind) {
-    case ActionSpec::Kind::kDiscrete: return absl::StrCat("Discrete(", action.nvec[0], ")");
-    case ActionSpec::Kind::kMultiDiscrete: return absl::StrCat("MultiDiscrete(", absl::StrJoin(action.nvec, ","), ")");
-    case ActionSpec::Kind::kBox: return absl::StrFormat("Box(%d, %g..%g)", action.width(), action.low[0], action.high[0]);
+    case ActionSpec::Kind::kDiscrete:
+      return absl::StrCat("Discrete(", action.nvec[0], ")");
+    case ActionSpec::Kind::kMultiDiscrete:
+      return absl::StrCat("MultiDiscrete(", absl::StrJoin(action.nvec, ","), ")");
+    case ActionSpec::Kind::kBox:
+      return absl::StrFormat("Box(%d, %g..%g)", action.width(), action.low[0], action.high[0]);
   }
   return "";
 }
 
 std::string Describe(const std::vector<ArraySpec>& arrays) {
-  return absl::StrJoin(arrays, " ", [](std::string* out, const ArraySpec& a) { absl::StrAppend(out, Describe(a)); });
+  return absl::StrJoin(arrays, " ",
+                       [](std::string* out, const ArraySpec& a) { absl::StrAppend(out, Describe(a)); });
 }
 
 struct Evaluated {
@@ -81,7 +85,8 @@ int Report(const Status& status) {
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kAborted:
       return kExitUsage;
-    default: return kExitFailed;
+    default:
+      return kExitFailed;
   }
 }
 
@@ -90,13 +95,14 @@ int RunEval(const EvalCommand& command) {
   if (!evaluated.ok()) return Report(evaluated.status());
   const EvalResult& r = evaluated->result;
   if (command.json) {
-    const Json json = {{"return_mean", r.return_mean}, {"return_std", r.return_std}, {"return_min", r.return_min},
-                       {"return_max", r.return_max},   {"episodes", r.returns.size()}, {"length_mean", r.length_mean},
+    const Json json = {{"return_mean", r.return_mean},        {"return_std", r.return_std},
+                       {"return_min", r.return_min},          {"return_max", r.return_max},
+                       {"episodes", r.returns.size()},        {"length_mean", r.length_mean},
                        {"checkpoint", evaluated->checkpoint}, {"update", evaluated->update}};
     std::printf("%s\n", json.dump().c_str());
   } else {
-    std::printf("return %.2f +- %.2f (%.2f to %.2f) over %zu episodes of %.1f steps, from %s\n", r.return_mean,
-                r.return_std, r.return_min, r.return_max, r.returns.size(), r.length_mean,
+    std::printf("return %.2f +- %.2f (%.2f to %.2f) over %zu episodes of %.1f steps, from %s\n",
+                r.return_mean, r.return_std, r.return_min, r.return_max, r.returns.size(), r.length_mean,
                 evaluated->checkpoint.c_str());
   }
   return 0;
@@ -109,8 +115,11 @@ int RunEnvs(const EnvsCommand& command) {
     if (!env.ok()) return Report(env.status());
     const EnvSpec& spec = (*env)->spec();
     if (command.json) {
-      list.push_back({{"id", id}, {"observations", Describe(spec.observations)}, {"action", Describe(spec.action)},
-                      {"action_mask", spec.action_mask}, {"max_episode_steps", spec.max_episode_steps},
+      list.push_back({{"id", id},
+                      {"observations", Describe(spec.observations)},
+                      {"action", Describe(spec.action)},
+                      {"action_mask", spec.action_mask},
+                      {"max_episode_steps", spec.max_episode_steps},
                       {"summary", spec.summary}});
     } else {
       std::printf("%-26s %-20s %-20s %s\n", id.c_str(), Describe(spec.observations).c_str(),

@@ -1,5 +1,6 @@
-// The commands of the program. Each returns the exit code: 0 done, 2 a mistake in the command or the configuration,
-// 3 the run failed, 130 stopped by the user after a checkpoint. Errors go to standard error, one line each.
+// The commands of the program. Each returns the exit code: 0 done, 2 a mistake in the command or the
+// configuration, 3 the run failed, 130 stopped by the user after a checkpoint. Errors go to standard error,
+// one line each.
 #pragma once
 
 #include <chrono>

@@ -1,7 +1,7 @@
 #include "cli/stop_signal.h"
 
-#include <csignal>
 #include <unistd.h>
+#include <csignal>
 
 #include <atomic>
 
@@ -24,6 +24,8 @@ void InstallStopSignals() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
-bool StopRequested() { return stop_requested.load(std::memory_order_relaxed); }
+bool StopRequested() {
+  return stop_requested.load(std::memory_order_relaxed);
+}
 
 }  // namespace millrace

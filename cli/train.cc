@@ -1,4 +1,5 @@
-// `millrace train`: the run's folder, checkpoints, metrics, progress and evaluation around the Trainer's loop.
+// `millrace train`: the run's folder, checkpoints, metrics, progress and evaluation around the Trainer's
+// loop.
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,8 +29,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double WallSeconds() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
-double Seconds(Clock::time_point t) { return std::chrono::duration<double>(t.time_since_epoch()).count(); }
+double WallSeconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+double Seconds(Clock::time_point t) {
+  return std::chrono::duration<double>(t.time_since_epoch()).count();
+}
 
 enum class Outcome { kDone, kStopped };
 
@@ -140,9 +145,11 @@ Status TrainSession::WarmStart() {
 Status TrainSession::Prepare() {
   MILL_RETURN_IF_ERROR(command_.resume.empty() ? PrepareNew() : PrepareResumed());
   const RunState& state = trainer_->state();
-  MILL_ASSIGN_OR_RETURN(metrics_, MetricsWriter::Open(fs_, dir_->metrics_path(), trainer_->learner().updates()));
+  MILL_ASSIGN_OR_RETURN(metrics_,
+                        MetricsWriter::Open(fs_, dir_->metrics_path(), trainer_->learner().updates()));
   if (options_.metrics.tensorboard) {
-    MILL_ASSIGN_OR_RETURN(tensorboard_, TensorBoardWriter::Open(fs_, dir_->path(), WallSeconds(), state.steps));
+    MILL_ASSIGN_OR_RETURN(tensorboard_,
+                          TensorBoardWriter::Open(fs_, dir_->path(), WallSeconds(), state.steps));
   }
   cpu_.emplace(trainer_->threads());
   Say(absl::StrCat(options_.run.name, ": ", options_.env.id, ", ", options_.env.rows, " rows, ",
@@ -155,10 +162,10 @@ Status TrainSession::Prepare() {
 Status TrainSession::SaveCheckpoint() {
   const RunOptions& options = options_;
   MILL_ASSIGN_OR_RETURN(last_checkpoint_,
-                        trainer_->state().WithCheckpoint(options, trainer_->learner(), trainer_->pool(),
-                                                         [&](const CheckpointData& data) {
-                                                           return store_->Save(trainer_->learner().updates(), data);
-                                                         }));
+                        trainer_->state().WithCheckpoint(
+                            options, trainer_->learner(), trainer_->pool(), [&](const CheckpointData& data) {
+                              return store_->Save(trainer_->learner().updates(), data);
+                            }));
   checkpointed_update_ = trainer_->learner().updates();
   return store_->Keep(options.checkpoint.keep);
 }
@@ -174,10 +181,9 @@ Status TrainSession::EvaluateIfDue(MetricsRow& row, bool last) {
   state.has_best = true;
   state.best_return = result.return_mean;
   return state
-      .WithCheckpoint(options_, trainer_->learner(), trainer_->pool(),
-                      [&](const CheckpointData& data) {
-                        return store_->SaveBest(trainer_->learner().updates(), data);
-                      })
+      .WithCheckpoint(
+          options_, trainer_->learner(), trainer_->pool(),
+          [&](const CheckpointData& data) { return store_->SaveBest(trainer_->learner().updates(), data); })
       .status();
 }
 

@@ -81,7 +81,7 @@ class Program {
   Result result_;
 };
 
-Result Run(const std::string& arguments) {
+Result Mill(const std::string& arguments) {
   return Program(arguments).Finish();
 }
 
@@ -119,14 +119,17 @@ std::string Tensors(const std::string& path) {
   return all;
 }
 
-// 20 updates of 256 samples.
-const std::string kSmall =
-    "train cartpole --steps 5120 --set env.rows=8 --set ppo.horizon=32 --set ppo.minibatch_size=128"
-    " --set run.stop_window=0 --set checkpoint.every=4 ";
+// Updates of 256 samples, without end; and 20 of them.
+const std::string kEndless =
+    "train cartpole --set run.steps=100000000 --set env.rows=8 --set ppo.horizon=32 --set "
+    "ppo.minibatch_size=128"
+    " --set run.stop_window=0 --set checkpoint.every=4 --set ppo.lr_schedule=constant --set "
+    "ppo.clip_schedule=constant ";
+const std::string kSmall = kEndless + "--set run.steps=5120 ";
 
 TEST(Program, TrainsAndLeavesACompleteFolder) {
   const std::string dir = FreshDir("folder");
-  const Result result = Run(kSmall + "--set eval.every=2000 --set eval.episodes=5 --run " + dir);
+  const Result result = Mill(kSmall + "--set eval.every=2000 --set eval.episodes=5 --run " + dir);
   ASSERT_EQ(result.code, 0) << result.output;
   const Json summary = Json::parse(ReadText(dir + "/summary.json"));
   EXPECT_EQ(summary["end"], "done");
@@ -149,7 +152,7 @@ TEST(Program, TrainsAndLeavesACompleteFolder) {
   EXPECT_EQ(lines, 20);
   EXPECT_EQ(Checkpoints(dir).size(), 3u);  // keep: 3
   EXPECT_TRUE(stdfs::exists(dir + "/checkpoints/best.safetensors"));
-  const Result eval = Run("eval " + dir + " --episodes 7 --json");
+  const Result eval = Mill("eval " + dir + " --episodes 7 --json");
   ASSERT_EQ(eval.code, 0) << eval.output;
   const Json json = Json::parse(eval.output);
   EXPECT_EQ(json["episodes"], 7);
@@ -159,9 +162,9 @@ TEST(Program, TrainsAndLeavesACompleteFolder) {
 
 TEST(Program, KilledAndResumedEqualsARunThatNeverStopped) {
   const std::string whole = FreshDir("whole"), killed = FreshDir("killed");
-  ASSERT_EQ(Run(kSmall + "--run " + whole).code, 0);
+  ASSERT_EQ(Mill(kSmall + "--run " + whole).code, 0);
   // Long enough to be caught in the middle: the steps are set back when it resumes.
-  Program program(kSmall + "--steps 100000000 --run " + killed);
+  Program program(kEndless + "--run " + killed);
   ASSERT_TRUE(program.ReadUntil("writing to"));
   for (int i = 0; i < 2000 && (!stdfs::exists(killed + "/checkpoints") || Checkpoints(killed).empty()); ++i)
     usleep(1000);
@@ -176,7 +179,7 @@ TEST(Program, KilledAndResumedEqualsARunThatNeverStopped) {
   if (Checkpoints(killed).empty()) {  // it was too fast: begin from nothing, which must be exact as well
     std::printf("all checkpoints were past update 16\n");
   }
-  const Result resumed = Run("train --resume " + killed + " --steps 5120");
+  const Result resumed = Mill("train --resume " + killed + " --steps 5120");
   ASSERT_EQ(resumed.code, 0) << resumed.output;
   EXPECT_TRUE(Tensors(whole + "/checkpoints/update-000000020.safetensors") ==
               Tensors(killed + "/checkpoints/update-000000020.safetensors"));
@@ -188,7 +191,7 @@ TEST(Program, KilledAndResumedEqualsARunThatNeverStopped) {
 TEST(Program, InterruptStopsAfterACheckpointAndTheRunGoesOn) {
   for (int signal_number : {SIGINT, SIGTERM}) {
     const std::string dir = FreshDir("interrupted");
-    Program program(kSmall + "--steps 100000000 --run " + dir);
+    Program program(kEndless + "--run " + dir);
     ASSERT_TRUE(program.ReadUntil("steps/s"));
     program.Kill(signal_number);
     const Result result = program.Finish();
@@ -197,7 +200,7 @@ TEST(Program, InterruptStopsAfterACheckpointAndTheRunGoesOn) {
     const Json summary = Json::parse(ReadText(dir + "/summary.json"));
     EXPECT_EQ(summary["end"], "stopped");
     const auto steps = summary["steps"].get<uint64_t>();
-    const Result resumed = Run(absl::StrCat("train --resume ", dir, " --steps ", steps + 256));
+    const Result resumed = Mill(absl::StrCat("train --resume ", dir, " --steps ", steps + 256));
     EXPECT_EQ(resumed.code, 0) << resumed.output;
     EXPECT_EQ(Json::parse(ReadText(dir + "/summary.json"))["steps"], steps + 256);
   }
@@ -205,9 +208,9 @@ TEST(Program, InterruptStopsAfterACheckpointAndTheRunGoesOn) {
 
 TEST(Program, ASecondProcessOnARunsFolderIsRefused) {
   const std::string dir = FreshDir("locked");
-  Program first(kSmall + "--steps 100000000 --run " + dir);
+  Program first(kEndless + "--run " + dir);
   ASSERT_TRUE(first.ReadUntil("steps/s"));
-  const Result second = Run("train --resume " + dir);
+  const Result second = Mill("train --resume " + dir);
   EXPECT_EQ(second.code, 2) << second.output;
   EXPECT_THAT(second.output, HasSubstr(dir));
   first.Kill(SIGKILL);
@@ -216,7 +219,7 @@ TEST(Program, ASecondProcessOnARunsFolderIsRefused) {
 
 TEST(Program, ADamagedCheckpointIsSkippedForTheOneBefore) {
   const std::string dir = FreshDir("damaged");
-  ASSERT_EQ(Run(kSmall + "--run " + dir).code, 0);
+  ASSERT_EQ(Mill(kSmall + "--run " + dir).code, 0);
   const auto names = Checkpoints(dir);
   ASSERT_EQ(names.size(), 3u);
   const std::string newest = dir + "/checkpoints/" + names[2], before = dir + "/checkpoints/" + names[1];
@@ -226,7 +229,7 @@ TEST(Program, ADamagedCheckpointIsSkippedForTheOneBefore) {
     file.put('\x5a');
   }
   stdfs::resize_file(before, stdfs::file_size(before) - 1);
-  const Result resumed = Run("train --resume " + dir + " --steps 5120");
+  const Result resumed = Mill("train --resume " + dir + " --steps 5120");
   EXPECT_EQ(resumed.code, 0) << resumed.output;
   EXPECT_THAT(resumed.output, HasSubstr("skipped " + newest));
   EXPECT_THAT(resumed.output, HasSubstr("skipped " + before));
@@ -235,36 +238,39 @@ TEST(Program, ADamagedCheckpointIsSkippedForTheOneBefore) {
 
 TEST(Program, AFullDiskKeepsWhatWasThere) {
   const std::string dir = FreshDir("full");
-  ASSERT_EQ(Run(kSmall + "--run " + dir).code, 0);
+  ASSERT_EQ(Mill(kSmall + "--run " + dir).code, 0);
   const auto before = Checkpoints(dir);
   const Result result = Program("train --resume " + dir + " --steps 20000", 20000).Finish();
   EXPECT_EQ(result.code, 3) << result.output;
   EXPECT_THAT(result.output, HasSubstr("millrace: "));
   EXPECT_EQ(Checkpoints(dir), before);
-  const Result after = Run("train --resume " + dir + " --steps 6144");
+  const Result after = Mill("train --resume " + dir + " --steps 6144");
   EXPECT_EQ(after.code, 0) << after.output;
 }
 
 TEST(Program, AnUpdateThatDivergesExitsWith3AndLeavesTheLastCheckpoint) {
   const std::string dir = FreshDir("diverges");
-  const Result result =
-      Run(kSmall + "--set ppo.learning_rate=1e30 --set ppo.max_grad_norm=0 --set checkpoint.every=1 --run " +
-          dir);
+  const Result result = Mill(kSmall +
+                             "--set ppo.learning_rate=1000 --set policy.activation=relu --set "
+                             "ppo.max_grad_norm=0 --set checkpoint.every=1 --run " +
+                             dir);
   EXPECT_EQ(result.code, 3) << result.output;
   EXPECT_THAT(result.output, HasSubstr("not finite"));
+  ASSERT_TRUE(stdfs::exists(dir + "/summary.json"));
   EXPECT_EQ(Json::parse(ReadText(dir + "/summary.json"))["end"], "failed");
   const std::string skipping = FreshDir("skips");
-  const Result skip = Run(
-      kSmall + "--set ppo.learning_rate=1e30 --set ppo.max_grad_norm=0 --set run.on_nonfinite=skip --run " +
-      skipping);
+  const Result skip = Mill(kSmall +
+                           "--set ppo.learning_rate=1000 --set policy.activation=relu --set "
+                           "ppo.max_grad_norm=0 --set run.on_nonfinite=skip --run " +
+                           skipping);
   EXPECT_EQ(skip.code, 0) << skip.output;
   EXPECT_GT(Json::parse(ReadText(skipping + "/summary.json"))["updates_skipped"], 0);
 }
 
 TEST(Program, WarmStartTakesTheWeightsOnly) {
   const std::string dir = FreshDir("source"), warm = FreshDir("warm");
-  ASSERT_EQ(Run(kSmall + "--run " + dir).code, 0);
-  const Result result = Run(kSmall + "--seed 2 --set run.warm_start=" + dir + " --run " + warm);
+  ASSERT_EQ(Mill(kSmall + "--run " + dir).code, 0);
+  const Result result = Mill(kSmall + "--seed 2 --set run.warm_start=" + dir + " --run " + warm);
   EXPECT_EQ(result.code, 0) << result.output;
   EXPECT_THAT(result.output, HasSubstr("weights from " + dir));
   EXPECT_EQ(Json::parse(ReadText(warm + "/summary.json"))["updates"], 20);
@@ -279,7 +285,7 @@ class BadInput : public testing::TestWithParam<Bad> {
  protected:
   static void SetUpTestSuite() {
     run_ = FreshDir("good");
-    ASSERT_EQ(Run(kSmall + "--run " + run_).code, 0);
+    ASSERT_EQ(Mill(kSmall + "--run " + run_).code, 0);
     file_ = run_ + "-file";
     std::ofstream(file_) << "not a run\n";
   }
@@ -294,7 +300,7 @@ TEST_P(BadInput, ExitsWith2AndSaysWhatToDo) {
       arguments.replace(at, strlen(name), value);
   }
   const auto before = Checkpoints(run_);
-  const Result result = Run(arguments);
+  const Result result = Mill(arguments);
   EXPECT_EQ(result.code, 2) << result.output;
   EXPECT_THAT(result.output, HasSubstr(GetParam().message));
   EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), 1) << result.output;
@@ -336,17 +342,17 @@ INSTANTIATE_TEST_SUITE_P(
                     Bad{"presets show cartpol", "cartpole"}, Bad{"envs --jsn", "--json"}));
 
 TEST(Program, ListsEnvironmentsPresetsAndWorks) {
-  EXPECT_THAT(Run("envs").output, HasSubstr("MountainCarContinuous-v0"));
-  EXPECT_GE(Json::parse(Run("envs --json").output).size(), 7u);
-  EXPECT_THAT(Run("presets").output, HasSubstr("cartpole"));
-  EXPECT_THAT(Run("presets show pendulum").output, HasSubstr("Pendulum-v1"));
-  EXPECT_THAT(Run("bench list").output, HasSubstr("ppo-heavy"));
-  EXPECT_THAT(Run("--help").output, HasSubstr("train"));
-  EXPECT_THAT(Run("version").output, HasSubstr("millrace "));
+  EXPECT_THAT(Mill("envs").output, HasSubstr("MountainCarContinuous-v0"));
+  EXPECT_GE(Json::parse(Mill("envs --json").output).size(), 7u);
+  EXPECT_THAT(Mill("presets").output, HasSubstr("cartpole"));
+  EXPECT_THAT(Mill("presets show pendulum").output, HasSubstr("Pendulum-v1"));
+  EXPECT_THAT(Mill("bench list").output, HasSubstr("ppo-heavy"));
+  EXPECT_THAT(Mill("--help").output, HasSubstr("train"));
+  EXPECT_THAT(Mill("version").output, HasSubstr("millrace "));
 }
 
 TEST(Program, BenchPrintsOneObjectAWork) {
-  const Result result = Run("bench ppo-light env:CartPole-v1 --json --seconds 0.2");
+  const Result result = Mill("bench ppo-light env:CartPole-v1 --json --seconds 0.2");
   ASSERT_EQ(result.code, 0) << result.output;
   std::vector<std::string> lines = absl::StrSplit(result.output, '\n', absl::SkipEmpty());
   ASSERT_EQ(lines.size(), 2u);
