@@ -168,11 +168,16 @@ int PpoLearner::Minibatches() const {
 // advantages get their normalisation.
 void PpoLearner::BeginEpoch(uint32_t epoch) {
   const auto n = static_cast<uint32_t>(samples_.size());
-  const Philox4 key = PhiloxAt(options_.run.seed, Purpose::kShuffle, epoch, updates_);
+  const Permutation permutation =
+      MakePermutation(n, PhiloxAt(options_.run.seed, Purpose::kShuffle, epoch, updates_));
   constexpr uint32_t kPiece = 4096;
   threads_.ParallelFor(static_cast<int>((n + kPiece - 1) / kPiece), [&](int piece, int) {
     const uint32_t begin = static_cast<uint32_t>(piece) * kPiece, end = std::min(n, begin + kPiece);
-    for (uint32_t i = begin; i < end; ++i) order_[i] = samples_[Permute(i, n, key)];
+    RunSerial<FillPermutation>({.permutation = permutation,
+                                .first = begin,
+                                .count = static_cast<int>(end - begin),
+                                .out = order_.data() + begin});
+    for (uint32_t i = begin; i < end; ++i) order_[i] = samples_[static_cast<size_t>(order_[i])];
   });
   if (options_.ppo.advantage_norm == AdvantageNorm::kOff) {
     std::fill(advantage_scale_.begin(), advantage_scale_.end(), ShiftScale{});
@@ -327,8 +332,8 @@ double PpoLearner::ReduceGradients(int shards) {
 void PpoLearner::Step(double norm_squared) {
   const PpoSection& ppo = options_.ppo;
   ++optimizer_steps_;
-  adam_step_.Set(static_cast<float>(ppo.adam_beta1), static_cast<float>(ppo.adam_beta2),
-                 static_cast<float>(ppo.adam_eps), static_cast<float>(ppo.weight_decay), optimizer_steps_);
+  adam_step_.Set(ppo.adam_beta1, ppo.adam_beta2, ppo.adam_eps, ppo.weight_decay,
+                 static_cast<int64_t>(optimizer_steps_));
   adam_step_.grad_scale =
       ppo.max_grad_norm > 0 ? ClipScale(norm_squared, static_cast<float>(ppo.max_grad_norm)) : 1.0f;
   const int n = static_cast<int>(net_.parameter_floats());
