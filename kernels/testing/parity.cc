@@ -50,6 +50,21 @@ void CompareBytes(const std::byte* want, const std::byte* got, size_t n, Differe
   }
 }
 
+// Word i of a tensor's stream of random numbers.
+class Words {
+ public:
+  Words(uint64_t seed, size_t tensor) : seed_(seed), tensor_(static_cast<uint32_t>(tensor)) {}
+  uint32_t operator()(size_t i) {
+    if (i % 4 == 0) block_ = PhiloxAt(seed_, Purpose::kTest, tensor_, i / 4);
+    return block_.v[i % 4];
+  }
+
+ private:
+  uint64_t seed_;
+  uint32_t tensor_;
+  Philox4 block_{};
+};
+
 }  // namespace
 
 size_t Image::AddBytes(const char* name, Kind kind, Use use, size_t bytes) {
@@ -62,31 +77,30 @@ size_t Image::AddBytes(const char* name, Kind kind, Use use, size_t bytes) {
 
 Slot<float> Image::Random(const char* name, size_t n, float lo, float hi, Use use) {
   const Slot<float> slot = Add<float>(name, n, use);
-  const auto stream = static_cast<uint32_t>(tensors_.size());
+  Words words(seed_, tensors_.size());
   float* x = Host(slot);
   for (size_t i = 0; i < n; ++i) {
-    x[i] = lo + (hi - lo) * UniformFloat(PhiloxAt(seed_, Purpose::kTest, stream, i).v[0]);
+    x[i] = lo + (hi - lo) * UniformFloat(words(i));
   }
   return slot;
 }
 
 Slot<int32_t> Image::Ints(const char* name, size_t n, int lo, int hi) {
   const Slot<int32_t> slot = Add<int32_t>(name, n, Use::kInput);
-  const auto stream = static_cast<uint32_t>(tensors_.size());
+  Words words(seed_, tensors_.size());
   int32_t* x = Host(slot);
   for (size_t i = 0; i < n; ++i) {
-    x[i] = lo + static_cast<int32_t>(PhiloxAt(seed_, Purpose::kTest, stream, i).v[0] %
-                                     static_cast<uint32_t>(hi - lo));
+    x[i] = lo + static_cast<int32_t>(words(i) % static_cast<uint32_t>(hi - lo));
   }
   return slot;
 }
 
 Slot<uint8_t> Image::Flags(const char* name, size_t n, double p) {
   const Slot<uint8_t> slot = Add<uint8_t>(name, n, Use::kInput);
-  const auto stream = static_cast<uint32_t>(tensors_.size());
+  Words words(seed_, tensors_.size());
   uint8_t* x = Host(slot);
   for (size_t i = 0; i < n; ++i) {
-    x[i] = double{UniformFloat(PhiloxAt(seed_, Purpose::kTest, stream, i).v[0])} < p ? 1 : 0;
+    x[i] = double{UniformFloat(words(i))} < p ? 1 : 0;
   }
   return slot;
 }

@@ -15,6 +15,7 @@
 #include "kernels/core/launch.h"
 #include "kernels/device/device.h"
 #include "kernels/device/kernels.h"
+#include "kernels/testing/thread_team.h"
 
 namespace millrace {
 
@@ -108,6 +109,9 @@ struct ParityCase {
   Image image{0};
   std::function<void(const ImageView&)> reference;
   std::function<Status(Kernels&, Stream&, const ImageView&, Workspace)> run;
+  // An op's tiles as a device may run them: by a team, the last one first where tiles are independent, in a
+  // Shared that holds anything.
+  std::function<void(const ImageView&)> as_blocks;
   // The op's Params for an image at this place, as bytes; null for a product.
   std::function<std::vector<std::byte>(const ImageView&)> params;
 };
@@ -122,6 +126,14 @@ ParityCase OpCase(std::string name, Image image, std::function<typename Op::Para
   c.reference = [make](const ImageView& view) { RunSerial<Op>(make(view)); };
   c.run = [make](Kernels& kernels, Stream& stream, const ImageView& view, Workspace) {
     return kernels.Run<Op>(stream, make(view));
+  };
+  c.as_blocks = [make](const ImageView& view) {
+    const typename Op::Params params = make(view);
+    bool in_order = false;
+    if constexpr (requires { params.tile_stride; }) in_order = params.tile_stride == 0;
+    const int last = Op::Tiles(params) - 1;
+    if (last < 0) return;
+    RunThreads<Op>(params, 4, in_order ? 0 : last, in_order ? last : 0, in_order ? 1 : -1);
   };
   c.params = [make](const ImageView& view) {
     const typename Op::Params params = make(view);

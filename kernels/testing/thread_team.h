@@ -3,6 +3,7 @@
 #pragma once
 
 #include <barrier>
+#include <cstring>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -24,15 +25,17 @@ class ThreadTeam {
   std::barrier<>* barrier_;
 };
 
-// All tiles of Op in order, each by `size` threads together; Shared is one object, as on a device's block.
+// The tiles of Op from `first` to `last` by steps of `step`, each by `size` threads together; Shared is one
+// object full of NaN, for a device's block finds there what the block before it left.
 template <class Op>
-void RunThreads(const typename Op::Params& params, int size) {
+void RunThreads(const typename Op::Params& params, int size, int first, int last, int step) {
+  using Shared = typename Op::Shared;
   std::barrier<> barrier(size);
-  const auto shared = std::make_unique<typename Op::Shared>();
-  const int tiles = Op::Tiles(params);
+  const auto shared = std::make_unique<Shared>();
+  std::memset(static_cast<void*>(shared.get()), 0xFF, sizeof(Shared));
   const auto work = [&](int rank) {
     ThreadTeam team(rank, size, &barrier);
-    for (int tile = 0; tile < tiles; ++tile) {
+    for (int tile = first; tile != last + step; tile += step) {
       Op{}(team, tile, params, *shared);
       team.Sync();
     }
@@ -41,6 +44,13 @@ void RunThreads(const typename Op::Params& params, int size) {
   for (int rank = 1; rank < size; ++rank) threads.emplace_back(work, rank);
   work(0);
   for (std::thread& t : threads) t.join();
+}
+
+// All tiles in order.
+template <class Op>
+void RunThreads(const typename Op::Params& params, int size) {
+  const int tiles = Op::Tiles(params);
+  if (tiles > 0) RunThreads<Op>(params, size, 0, tiles - 1, 1);
 }
 
 }  // namespace millrace

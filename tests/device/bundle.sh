@@ -15,7 +15,7 @@ dir=$2
 leave='^(linux-vdso|ld-linux|libc|libm|libdl|librt|libpthread|libresolv)[.-]'
 [[ $# -eq 3 ]] || leave+='|^libcublasLt\.'
 
-mkdir -p -- "$dir/lib"
+mkdir -p -- "$dir/lib/cxx"
 for file in cuda_parity_test device_benchmark libmillrace_cuda.so; do
   [[ -f $build/$file ]] || { echo "bundle: $build/$file is not built" >&2; exit 2; }
   cp -- "$build/$file" "$dir/"
@@ -25,6 +25,10 @@ cp -- "$(dirname -- "${BASH_SOURCE[0]}")/run.sh" "$dir/"
 ldd "$dir/cuda_parity_test" "$dir/device_benchmark" "$dir/libmillrace_cuda.so" |
   awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
   while read -r library; do
-    [[ $(basename -- "$library") =~ $leave ]] || cp -L -- "$library" "$dir/lib/"
+    name=$(basename -- "$library")
+    case $name in
+      libstdc++.* | libgcc_s.*) cp -L -- "$library" "$dir/lib/cxx/" ;;  # only where the machine's are too old
+      *) [[ $name =~ $leave ]] || cp -L -- "$library" "$dir/lib/" ;;
+    esac
   done
 echo "bundle: $(du -sh -- "$dir" | cut -f1) in $dir; there: bash $dir/run.sh"
