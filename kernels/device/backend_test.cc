@@ -40,6 +40,13 @@ TEST(Backend, ALibraryThatIsNotOursIsNamed) {
       << other.status();
 }
 
+TEST(Backend, ALibraryOfAnotherInterfaceIsRefused) {
+  const auto other = LoadCudaBackendFrom(MILLRACE_OTHER_BACKEND);
+  EXPECT_EQ(other.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(other.status().message().find("was built for another Millrace"), std::string::npos)
+      << other.status();
+}
+
 TEST(Backend, TheDescriptionHasALineForTheCpuAndOneForCuda) {
   const std::string text = DescribeDevices();
   EXPECT_EQ(text.rfind("cpu", 0), 0u) << text;
