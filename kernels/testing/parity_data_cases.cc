@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/ops/all_ops.h"
 #include "kernels/testing/parity_cases.h"
@@ -95,6 +97,8 @@ void AddActivationCases(std::vector<ParityCase>* cases, int rows, int cols, Acti
   const std::string size = absl::StrCat(" ", static_cast<int>(activation), " rows ", rows, " cols ", cols);
   Image m(28), g(29);
   const auto pre = m.Random("pre", Count(rows, cols + 1), -12, 12);
+  const float odd[] = {-0.0f, HUGE_VALF, -HUGE_VALF, std::nanf("")};
+  for (size_t i = 0; i < 4 && Count(rows, cols) >= 4; ++i) m.Host(pre)[i] = odd[i];
   const auto y = m.Output<float>("y", Count(rows, cols + 2));
   cases->push_back(OpCase<ApplyActivation>("ApplyActivation" + size, std::move(m), [=](const ImageView& at) {
     return ApplyActivation::Params{rows, cols, activation, at(pre), cols + 1, at(y), cols + 2};

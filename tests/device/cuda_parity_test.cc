@@ -56,7 +56,8 @@ TEST(CudaBackend, EveryCaseHasALaunchWithinABlocksLimits) {
   std::vector<size_t> shared(static_cast<size_t>(kOpCount));
   for (const ParityCase& c : Cases()) {
     if (c.op < 0) continue;
-    const auto params = c.params(ImageView{});
+    std::vector<std::byte> memory = c.image.bytes();
+    const auto params = c.params(ImageView{memory.data()});
     const auto shape = (*backend)->launch_shape(static_cast<OpId>(c.op), params.data(), params.size());
     ASSERT_TRUE(shape.ok()) << c.name << ": " << shape.status();
     EXPECT_GE(shape->tiles, 1) << c.name;

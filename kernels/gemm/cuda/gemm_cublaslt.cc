@@ -63,7 +63,6 @@ struct CublasLtGemm::Product {
   int ldd = 0;
   float beta = 0.0f;
   const float* bias = nullptr;  // [rows], added to each column
-  bool gelu = false;
 };
 
 struct CublasLtGemm::Description {
@@ -93,9 +92,7 @@ StatusOr<CublasLtGemm::Description> CublasLtGemm::Describe(const Product& p) con
   const int32_t op_b = p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
   MILL_CUBLAS(set(CUBLASLT_MATMUL_DESC_TRANSA, op_a));
   MILL_CUBLAS(set(CUBLASLT_MATMUL_DESC_TRANSB, op_b));
-  const uint32_t epilogue = p.bias != nullptr
-                                ? (p.gelu ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_BIAS)
-                                : (p.gelu ? CUBLASLT_EPILOGUE_GELU : CUBLASLT_EPILOGUE_DEFAULT);
+  const uint32_t epilogue = p.bias != nullptr ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
   MILL_CUBLAS(set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue));
   if (p.bias != nullptr) MILL_CUBLAS(set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias));
   const auto u = [](int x) { return static_cast<uint64_t>(x); };
@@ -147,7 +144,7 @@ StatusOr<cublasLtMatmulAlgo_t> CublasLtGemm::AlgorithmFor(const Product& p, cons
                    p.transpose_a,
                    p.transpose_b,
                    p.beta != 0.0f,
-                   (p.bias != nullptr) + 2 * p.gelu,
+                   p.bias != nullptr ? AlignmentOf(p.bias) : 0,
                    AlignmentOf(p.a),
                    AlignmentOf(p.b),
                    AlignmentOf(p.d),
@@ -177,8 +174,6 @@ Status CublasLtGemm::Multiply(cudaStream_t stream, const Product& p, Workspace w
 Status CublasLtGemm::Forward(cudaStream_t stream, const ForwardArgs& g, Workspace workspace) {
   MILL_RETURN_IF_ERROR(CheckShape("forward", g.m, g.n, g.k, {{g.ldx, g.k}, {g.ldy, g.n}}));
   if (g.m == 0) return absl::OkStatus();
-  const bool folded =
-      g.pre == nullptr && (g.activation == Activation::kNone || g.activation == Activation::kGelu);
   Product p;  // Y' [n, m] = W' [n, k] X' [k, m]
   p.rows = g.n, p.cols = g.m, p.inner = g.k;
   p.a = g.w, p.lda = g.n;
@@ -186,9 +181,8 @@ Status CublasLtGemm::Forward(cudaStream_t stream, const ForwardArgs& g, Workspac
   p.d = g.pre != nullptr ? g.pre : g.y;
   p.ldd = g.pre != nullptr ? g.ldpre : g.ldy;
   p.bias = g.bias;
-  p.gelu = folded && g.activation == Activation::kGelu;
   MILL_RETURN_IF_ERROR(Multiply(stream, p, workspace));
-  if (folded) return absl::OkStatus();
+  if (g.activation == Activation::kNone && g.pre == nullptr) return absl::OkStatus();
   return RunPass<ApplyActivation>(stream, {g.m, g.n, g.activation, p.d, p.ldd, g.y, g.ldy});
 }
 

@@ -5,12 +5,10 @@
 // cuBLASLt's matrices are column-major, and a row-major [r, c] is a column-major [c, r]; so operands are
 // swapped and nothing is transposed in memory: Y = X W is computed as Y' = W' X'.
 //
-// What is folded into the product and what is a pass of its own (ops/linear.h):
-//   bias                 folded, always
-//   gelu                 folded where its input isn't kept
-//   tanh, silu, gradients of activations   passes; cuBLASLt has none of them in this form
-//   relu                 a pass: whether the fused one keeps a NaN is not documented, and ours must
-//   bias gradient        passes; the fused one overwrites, ours is added to
+// The bias is folded into the product; the rest are passes by ops/linear.h, with the CPU's own functions.
+// Activations: cuBLASLt has no tanh and no silu; its relu does not document what becomes of a NaN, which ours
+// keeps; its gelu promises no precision, and a rollout that folds it would disagree with an update that keeps
+// its input. Bias gradients: the folded one overwrites, ours is added to.
 //
 // Owner: CudaKernels. Threads: any, on different streams. Calls allocate nothing on the device, and nothing
 // on the host once a shape has been seen, so they may be captured. Station: policy_runner, train_step.
