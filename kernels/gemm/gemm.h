@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "common/options.h"
 
@@ -76,7 +77,10 @@ struct GemmBackend {
 
 // Plain loops: what the results are.
 extern const GemmBackend kReferenceGemm;
-// Register tiles of 6 x 16 (AVX2 and FMA; the same code as portable loops elsewhere, with the same bits).
+// Register tiles, in the set of kernels that CpuKernelSet() names: 14 x 32 (AVX-512), 6 x 16 (AVX2 and FMA),
+// or the latter as portable loops. All sets have the same bits and read each other's packs.
 extern const GemmBackend kCpuGemm;
+// Every set that this CPU can run by itself, narrowest first: for tests and comparisons.
+std::vector<const GemmBackend*> RunnableCpuGemms();
 
 }  // namespace millrace

@@ -1,268 +1,51 @@
-// The CPU backend: walks the output in panels of 16 columns (B's panel stays in L1) and in tiles of up to 6
-// rows. A narrow last panel has 8 or 4 columns, so that heads with few outputs cost little.
-//
-// Measured (best batches, one core of a Xeon whose 256-bit FMA peak is 96 GFLOP/s; 64 or 256 rows, k and n 64
-// to 256): forward 83 to 86, with bias and tanh 67 to 82; input's gradient 81 to 87, with tanh's 77 to 87;
-// weight's gradient 75 to 82. OpenBLAS 0.3.21, bare products, one thread: 63 to 82 with its AVX2 kernels, 95
-// to 162 with its AVX-512 kernels, which this CPU can run and this file does not have; left to itself it
-// takes SSE kernels there (30).
-#include <algorithm>
-#include <cstring>
-#include <type_traits>
+// The CPU's products for the instructions that all of Millrace is compiled for, and the choice between these
+// and wider ones.
+#include <vector>
 
-#include "kernels/core/activation.h"
+#include "kernels/core/cpu_kernel_set.h"
 #include "kernels/gemm/gemm.h"
-#include "kernels/gemm/gemm_tile.h"
+#include "kernels/gemm/gemm_panels.h"
 
 namespace millrace {
 namespace {
 
-using gemm::kTileRows;
-using gemm::kTiles;
-using gemm::NextRows;
-using gemm::TileKind;
+#if defined(__AVX2__) && defined(__FMA__)
+constexpr GemmBackend kBaseGemm = TableNamed("avx2");
+#else
+constexpr GemmBackend kBaseGemm = TableNamed("portable");
+#endif
 
-constexpr int kPanel = 16;
-
-constexpr int PanelWidth(int columns) {
-  return columns > 8 ? 16 : columns > 4 ? 8 : 4;
+const GemmBackend& TableOf(CpuSet set) {
+#if defined(MILLRACE_AVX512)
+  if (set == CpuSet::kAvx512) return kAvx512Gemm;
+#endif
+  return kBaseGemm;
 }
 
-// f(width constant, first column, columns) for each panel of n columns.
-template <class F>
-void ForEachPanel(int n, F&& f) {
-  for (int j = 0; j < n; j += kPanel) {
-    const int columns = std::min(kPanel, n - j);
-    switch (PanelWidth(columns)) {
-      case 16:
-        f(std::integral_constant<int, 16>{}, j, columns);
-        break;
-      case 8:
-        f(std::integral_constant<int, 8>{}, j, columns);
-        break;
-      default:
-        f(std::integral_constant<int, 4>{}, j, columns);
-        break;
-    }
-  }
-}
-
-size_t PackedElements(int k, int n) {
-  const int full = n / kPanel * kPanel;
-  return static_cast<size_t>(k) * (full + (n > full ? PanelWidth(n - full) : 0));
-}
-
-// Panels of B, where B(s, j) = w[s * step_s + j * step_j]; missing columns of the last panel are zero.
-void PackPanels(const float* w, ptrdiff_t step_s, ptrdiff_t step_j, int steps, int n, float* packed) {
-  ForEachPanel(n, [&](auto width, int first, int columns) {
-    for (int s = 0; s < steps; ++s, packed += width) {
-      for (int j = 0; j < columns; ++j) packed[j] = w[s * step_s + (first + j) * step_j];
-      for (int j = columns; j < width; ++j) packed[j] = 0.0f;
-    }
-  });
-}
-
-void Pack(const float* w, int ldw, int k, int n, float* packed) {
-  PackPanels(w, ldw, 1, k, n, packed);
-}
-
-void PackTransposed(const float* w, int ldw, int k, int n, float* packed) {
-  PackPanels(w, 1, ldw, n, k, packed);
-}
-
-// rows x columns from one matrix to another; kWidth is the most columns there can be.
-template <int kWidth>
-MILL_HD void CopyBlock(const float* from, ptrdiff_t from_ld, float* to, ptrdiff_t to_ld, int rows,
-                       int columns) {
-  if (columns == kWidth) {
-    for (int r = 0; r < rows; ++r) std::memcpy(to + r * to_ld, from + r * from_ld, sizeof(float) * kWidth);
-  } else {
-    for (int r = 0; r < rows; ++r) {
-      for (int j = 0; j < columns; ++j) to[r * to_ld + j] = from[r * from_ld + j];
-    }
-  }
-}
-
-// What follows the chains, on a tile of rows x kWidth: rows row, row + 1 ... of the output, columns [first,
-// first + columns). Columns of padding are computed like the others and not stored. Loops run over the whole
-// tile, for they vectorize and overlap better than one a row.
-
-template <class A, int kWidth>
-struct ForwardEpilogue {
-  const ForwardArgs& g;
-  int first, columns;
-  float bias[kWidth] = {};
-
-  ForwardEpilogue(const ForwardArgs& args, int first, int columns) : g(args), first(first), columns(columns) {
-    if (g.bias != nullptr) std::copy_n(g.bias + first, columns, bias);
-  }
-
-  MILL_HD void operator()(float* __restrict tile, int row, int rows) const {
-    // A negative zero keeps its sign when there is no bias to add.
-    if (g.bias != nullptr) {
-      for (int r = 0; r < rows; ++r) {
-        for (int j = 0; j < kWidth; ++j) tile[r * kWidth + j] += bias[j];
-      }
-    }
-    if (g.pre != nullptr) {
-      CopyBlock<kWidth>(tile, kWidth, g.pre + static_cast<ptrdiff_t>(row) * g.ldpre + first, g.ldpre, rows,
-                        columns);
-    }
-    float* __restrict y = g.y + static_cast<ptrdiff_t>(row) * g.ldy + first;
-    if (columns == kWidth) {
-      for (int r = 0; r < rows; ++r) {
-        for (int j = 0; j < kWidth; ++j)
-          y[static_cast<ptrdiff_t>(r) * g.ldy + j] = A::Forward(tile[r * kWidth + j]);
-      }
-    } else {
-      for (int r = 0; r < rows; ++r) {
-        for (int j = 0; j < columns; ++j)
-          y[static_cast<ptrdiff_t>(r) * g.ldy + j] = A::Forward(tile[r * kWidth + j]);
-      }
-    }
-  }
-};
-
-template <class A, int kWidth>
-struct GradInputEpilogue {
-  const GradInputArgs& g;
-  int first, columns;
-
-  GradInputEpilogue(const GradInputArgs& args, int first, int columns)
-      : g(args), first(first), columns(columns) {}
-
-  MILL_HD void operator()(float* __restrict tile, int row, int rows) const {
-    if constexpr (!std::is_same_v<A, Act<Activation::kNone>>) {
-      const ptrdiff_t ld = A::kNeedsPre ? g.ldpre : g.ldx;
-      const float* __restrict saved = (A::kNeedsPre ? g.pre : g.x) + row * ld + first;
-      if (columns == kWidth) {
-        for (int r = 0; r < rows; ++r) {
-          for (int j = 0; j < kWidth; ++j)
-            tile[r * kWidth + j] *= A::Grad(saved[r * ld + j], saved[r * ld + j]);
-        }
-      } else {
-        for (int r = 0; r < rows; ++r) {
-          for (int j = 0; j < columns; ++j)
-            tile[r * kWidth + j] *= A::Grad(saved[r * ld + j], saved[r * ld + j]);
-        }
-      }
-    }
-    CopyBlock<kWidth>(tile, kWidth, g.dx + static_cast<ptrdiff_t>(row) * g.lddx + first, g.lddx, rows,
-                      columns);
-  }
-};
-
-// C[m, n] = A[m, steps] * packed, tile by tile through the epilogue of its panel.
-template <template <class, int> class Epilogue, class A, class Args>
-void Multiply(const Args& g, int m, int n, int steps, const float* a, ptrdiff_t lda, const float* packed) {
-  ForEachPanel(n, [&](auto width, int first, int columns) {
-    constexpr int kWidth = width;
-    const Epilogue<A, kWidth> epilogue(g, first, columns);
-    alignas(64) float tile[kTileRows<kWidth> * kWidth];
-    for (int row = 0, rows = 0; row < m; row += rows) {
-      rows = NextRows<kWidth>(m - row);
-      kTiles<TileKind::kFromZero, kWidth>[rows - 1](steps, a + row * lda, lda, packed, kWidth, tile, kWidth);
-      epilogue(tile, row, rows);
-    }
-    packed += static_cast<size_t>(steps) * kWidth;
-  });
-}
-
-void Forward(const ForwardArgs& g) {
-  DispatchActivation(g.activation, [&](auto act) {
-    Multiply<ForwardEpilogue, decltype(act)>(g, g.m, g.n, g.k, g.x, g.ldx, g.w);
-  });
-}
-
-void GradInput(const GradInputArgs& g) {
-  DispatchActivation(g.activation, [&](auto act) {
-    Multiply<GradInputEpilogue, decltype(act)>(g, g.m, g.k, g.n, g.dy, g.lddy, g.wt);
-  });
-}
-
-// db[j] += dy[0, j] + dy[1, j] + ..., in this order, a few vectors of columns at a time to hide the latency.
-void AddColumnSums(const GradWeightArgs& g) {
-  constexpr int kColumns = 64;
-  for (int j = 0; j < g.n; j += kColumns) {
-    const int columns = std::min(kColumns, g.n - j);
-    float sum[kColumns];
-    std::copy_n(g.db + j, columns, sum);
-    const float* row = g.dy + j;
-    if (columns == kColumns) {
-      for (int r = 0; r < g.m; ++r, row += g.lddy) {
-        for (int c = 0; c < kColumns; ++c) sum[c] += row[c];
-      }
-    } else {
-      for (int r = 0; r < g.m; ++r, row += g.lddy) {
-        for (int c = 0; c < columns; ++c) sum[c] += row[c];
-      }
-    }
-    std::copy_n(sum, columns, g.db + j);
-  }
-}
-
-// Rows of one pass of GradWeight: a panel of dY of that many rows is copied to the stack, where its rows are
-// next to each other (in place, rows 512 bytes apart fall into few sets of L1). A pass takes the chains up
-// where the last one left them.
-constexpr int kChunk = 128;
-
-// The panel's columns of dW, of rows [begin, k).
-template <int kWidth>
-void GradWeightPanel(const GradWeightArgs& g, const float* x, int rows, const float* panel, int begin,
-                     int first, int columns) {
-  alignas(64) float tile[kTileRows<kWidth> * kWidth] = {};
-  for (int i = begin, tile_rows = 0; i < g.k; i += tile_rows) {
-    tile_rows = NextRows<kWidth>(g.k - i);
-    const auto run = kTiles<TileKind::kAccumulate, kWidth>[tile_rows - 1];
-    float* dw = g.dw + static_cast<ptrdiff_t>(i) * g.lddw + first;
-    if (columns == kWidth) {
-      run(rows, x + i, g.ldx, panel, kWidth, dw, g.lddw);
-    } else {
-      CopyBlock<kWidth>(dw, g.lddw, tile, kWidth, tile_rows, columns);
-      run(rows, x + i, g.ldx, panel, kWidth, tile, kWidth);
-      CopyBlock<kWidth>(tile, kWidth, dw, g.lddw, tile_rows, columns);
-    }
-  }
-}
-
-// Up to 4 columns of dW (a head's), 16 of its rows at a time: the tile is the transpose of dW's, for there
-// the long side is along k. Returns the first row that is left.
-int GradWeightNarrow(const GradWeightArgs& g, const float* x, const float* dy, int rows, int first,
-                     int columns) {
-  alignas(64) float tile[4 * kPanel];
-  int i = 0;
-  for (; i + kPanel <= g.k; i += kPanel) {
-    float* dw = g.dw + static_cast<ptrdiff_t>(i) * g.lddw + first;
-    for (int c = 0; c < columns; ++c) {
-      for (int j = 0; j < kPanel; ++j) tile[c * kPanel + j] = dw[static_cast<ptrdiff_t>(j) * g.lddw + c];
-    }
-    kTiles<TileKind::kAccumulate, kPanel>[columns - 1](rows, dy + first, g.lddy, x + i, g.ldx, tile, kPanel);
-    for (int j = 0; j < kPanel; ++j) {
-      for (int c = 0; c < columns; ++c) dw[static_cast<ptrdiff_t>(j) * g.lddw + c] = tile[c * kPanel + j];
-    }
-  }
-  return i;
-}
-
-void GradWeight(const GradWeightArgs& g) {
-  if (g.db != nullptr) AddColumnSums(g);
-  alignas(64) float panel[kChunk * kPanel];
-  for (int row = 0; row < g.m; row += kChunk) {
-    const int rows = std::min(kChunk, g.m - row);
-    const float* x = g.x + static_cast<ptrdiff_t>(row) * g.ldx;
-    const float* dy = g.dy + static_cast<ptrdiff_t>(row) * g.lddy;
-    ForEachPanel(g.n, [&](auto width, int first, int columns) {
-      constexpr int kWidth = width;
-      const int begin = kWidth == 4 ? GradWeightNarrow(g, x, dy, rows, first, columns) : 0;
-      if (begin == g.k) return;
-      PackPanels(dy + first, g.lddy, 1, rows, columns, panel);
-      GradWeightPanel<kWidth>(g, x, rows, panel, begin, first, columns);
-    });
-  }
+const GemmBackend& Chosen() {
+  static const GemmBackend& chosen = TableOf(ChosenCpuSet());
+  return chosen;
 }
 
 }  // namespace
 
-const GemmBackend kCpuGemm = {"cpu", PackedElements, Pack, PackTransposed, Forward, GradInput, GradWeight};
+std::vector<const GemmBackend*> RunnableCpuGemms() {
+  std::vector<const GemmBackend*> tables;
+  for (CpuSet set : RunnableCpuSets()) tables.push_back(&TableOf(set));
+  return tables;
+}
+
+// Asks at every call, which costs a nanosecond, and so is a constant: it is right in other files' static
+// initialisers too.
+constinit const GemmBackend kCpuGemm = {
+    "cpu",
+    PackedElements,
+    [](const float* w, int ldw, int k, int n, float* packed) { Chosen().pack(w, ldw, k, n, packed); },
+    [](const float* w, int ldw, int k, int n, float* packed) {
+      Chosen().pack_transposed(w, ldw, k, n, packed);
+    },
+    [](const ForwardArgs& g) { Chosen().forward(g); },
+    [](const GradInputArgs& g) { Chosen().grad_input(g); },
+    [](const GradWeightArgs& g) { Chosen().grad_weight(g); }};
 
 }  // namespace millrace

@@ -1,9 +1,12 @@
 // The register tile under the CPU's GEMM: kRows x kWidth elements of C, each one chain of fused
-// multiply-adds. AVX2 and FMA where the target has them, else the same chains as plain loops. Internal to
-// gemm_cpu.cc.
+// multiply-adds. Vectors of 16 where the including file defines MILL_VECTORS_AVX512, of 8 where the target
+// has AVX2 and FMA, else the same chains as plain loops.
+//
+// Everything is in an anonymous namespace and calls nothing of the standard library, so that each file that
+// includes this has code of its own, compiled for its own CPU (cpu_kernel_set.h). Owner: none. Any thread.
+// Station: internal to the CPU's GEMM and to fma_peak.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <utility>
 
@@ -14,11 +17,35 @@
 #endif
 
 namespace millrace::gemm {
+namespace {
+
+// Columns of a panel of packed weights, the same for all sets.
+constexpr int kPanel = 16;
+
+#if defined(MILL_VECTORS_AVX512)
+constexpr int kVectorLanes = 16;
+constexpr int kRegisters = 32;
+#else
+constexpr int kVectorLanes = 8;
+constexpr int kRegisters = 16;
+#endif
 
 #if defined(__AVX2__) && defined(__FMA__)
 
 template <int kLanesOfVector>
 struct Vector;
+
+#if defined(MILL_VECTORS_AVX512)
+template <>
+struct Vector<16> {
+  using Type = __m512;
+  static MILL_HD Type Zero() { return _mm512_setzero_ps(); }
+  static MILL_HD Type Load(const float* p) { return _mm512_loadu_ps(p); }
+  static MILL_HD void Store(float* p, Type v) { _mm512_storeu_ps(p, v); }
+  static MILL_HD Type Broadcast(const float* p) { return _mm512_set1_ps(*p); }
+  static MILL_HD Type MulAdd(Type a, Type b, Type c) { return _mm512_fmadd_ps(a, b, c); }
+};
+#endif
 
 template <>
 struct Vector<8> {
@@ -76,20 +103,29 @@ enum class TileKind {
   kAccumulate,  // A(row, s) = a[s * lda + row]; chains go on from C
 };
 
+// A number as a type; std::integral_constant's conversion would be a function that other files share.
+template <int kValue>
+struct Constant {
+  static constexpr int value = kValue;
+  MILL_HD constexpr operator int() const { return kValue; }
+};
+
 // f(0), f(1), ... with constants, so that an array indexed by them lives in registers (after a loop's
 // unrolling it may not: GCC 12 then stores every accumulator in every step).
 template <int kCount, class F>
 MILL_HD void Unrolled(F&& f) {
   [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
-    (f(std::integral_constant<int, i>{}), ...);
+    (f(Constant<i>{}), ...);
   }
   (std::make_integer_sequence<int, kCount>{});
 }
 
-// C(row, j) = chain over s < steps of A(row, s) * b[s * ldb + j]
+// C(row, j) = chain over s < steps of A(row, s) * B(s, j), where 16 columns of B are next to each other and
+// the next 16 are `panel` further: B(s, j) = b[s * ldb + j / 16 * panel + j % 16].
 template <TileKind kKind, int kRows, int kWidth>
-void Tile(int steps, const float* a, ptrdiff_t lda, const float* b, ptrdiff_t ldb, float* c, ptrdiff_t ldc) {
-  constexpr int kLane = kWidth < 8 ? kWidth : 8;
+void Tile(int steps, const float* a, ptrdiff_t lda, const float* b, ptrdiff_t ldb, ptrdiff_t panel, float* c,
+          ptrdiff_t ldc) {
+  constexpr int kLane = kWidth < kVectorLanes ? kWidth : kVectorLanes;
   constexpr int kVectors = kWidth / kLane;
   constexpr bool kAccumulate = kKind == TileKind::kAccumulate;
   using V = Vector<kLane>;
@@ -99,7 +135,7 @@ void Tile(int steps, const float* a, ptrdiff_t lda, const float* b, ptrdiff_t ld
   });
   for (int s = 0; s < steps; ++s) {
     typename V::Type bv[kVectors];
-    Unrolled<kVectors>([&](auto v) { bv[v] = V::Load(b + v * kLane); });
+    Unrolled<kVectors>([&](auto v) { bv[v] = V::Load(b + v * kLane / kPanel * panel + v * kLane % kPanel); });
     Unrolled<kRows>([&](auto r) {
       const typename V::Type av = V::Broadcast(a + (kAccumulate ? r : r * lda));
       Unrolled<kVectors>(
@@ -112,22 +148,29 @@ void Tile(int steps, const float* a, ptrdiff_t lda, const float* b, ptrdiff_t ld
       [&](auto i) { V::Store(c + i / kVectors * ldc + i % kVectors * kLane, acc[i]); });
 }
 
-// Most rows of a tile: with the accumulators, B's vectors and a broadcast the 16 registers are full, and
-// there are enough chains to hide the latency of an FMA.
+// Widest tile: two vectors a row, so that a broadcast of A serves two FMAs and loads don't hold them up.
+constexpr int kWidestTile = 2 * kVectorLanes;
+
+// Most rows of a tile: accumulators, B's vectors and a broadcast fit in the registers, and there are enough
+// chains to hide the latency of an FMA.
 template <int kWidth>
-inline constexpr int kTileRows = kWidth == 16 ? 6 : 12;
+constexpr int kTileRows = kWidth <= kVectorLanes ? 12 : (kRegisters - 4) / (kWidth / kVectorLanes) / 2 * 2;
 
 using TileFunction = void (*)(int steps, const float* a, ptrdiff_t lda, const float* b, ptrdiff_t ldb,
-                              float* c, ptrdiff_t ldc);
+                              ptrdiff_t panel, float* c, ptrdiff_t ldc);
 
+template <TileKind kKind, int kWidth, class Rows>
+struct TileTable;
 template <TileKind kKind, int kWidth, int... kRow>
-constexpr std::array<TileFunction, sizeof...(kRow)> MakeTiles(std::integer_sequence<int, kRow...>) {
-  return {Tile<kKind, kRow + 1, kWidth>...};
-}
+struct TileTable<kKind, kWidth, std::integer_sequence<int, kRow...>> {
+  static constexpr TileFunction of[] = {Tile<kKind, kRow + 1, kWidth>...};
+};
 
-// kTiles<...>[rows - 1]
+// The tile of `rows` rows.
 template <TileKind kKind, int kWidth>
-inline constexpr auto kTiles = MakeTiles<kKind, kWidth>(std::make_integer_sequence<int, kTileRows<kWidth>>{});
+MILL_HD TileFunction TileOf(int rows) {
+  return TileTable<kKind, kWidth, std::make_integer_sequence<int, kTileRows<kWidth>>>::of[rows - 1];
+}
 
 // Rows of the next tile when `left` remain: full tiles, and the last two even, for a short tile has too few
 // chains.
@@ -138,4 +181,5 @@ constexpr int NextRows(int left) {
   return left > kMost ? (left + 1) / 2 : left;
 }
 
+}  // namespace
 }  // namespace millrace::gemm

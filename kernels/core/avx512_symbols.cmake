@@ -1,0 +1,26 @@
+# Fails where an object of a *_avx512.cc in LIBRARY has a function that other objects can see: the linker may take
+# an inline function or a template from any object, and code for AVX-512 would end up under callers on every CPU.
+# What they do show is one table each; variables that compilers add (nm's R, D, B, V) are no code.
+#   cmake -DNM=nm -DLIBRARY=libkernels.a -P avx512_symbols.cmake
+execute_process(COMMAND ${NM} --defined-only --extern-only ${LIBRARY} OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
+string(REPLACE "\n" ";" lines "${text}")
+set(member "")
+set(members 0)
+set(tables 0)
+foreach(line IN LISTS lines)
+  if(line MATCHES "^([^ ]+\\.o):$")
+    set(member ${CMAKE_MATCH_1})
+    if(member MATCHES "_avx512\\.cc\\.o$")
+      math(EXPR members "${members} + 1")
+    endif()
+  elseif(member MATCHES "_avx512\\.cc\\.o$" AND line MATCHES "^[0-9a-f]+ ([A-Za-z]) (.+)$")
+    if(CMAKE_MATCH_2 MATCHES "^_ZN8millrace[0-9]+k[A-Za-z]*Avx512[A-Za-z]*E$")
+      math(EXPR tables "${tables} + 1")
+    elseif(NOT CMAKE_MATCH_1 MATCHES "^[RDBV]$")
+      message(SEND_ERROR "${member} shows the linker ${CMAKE_MATCH_1} ${CMAKE_MATCH_2}")
+    endif()
+  endif()
+endforeach()
+if(members EQUAL 0 OR NOT members EQUAL tables)
+  message(FATAL_ERROR "${members} objects for AVX-512 with ${tables} tables in ${LIBRARY}")
+endif()
