@@ -1,10 +1,12 @@
+#if defined(MILLRACE_AVX512)
+
 #define MILL_VECTORS_AVX512
 #include "kernels/core/fma_peak_loop.h"
 
-#if defined(MILLRACE_AVX512)
 namespace millrace {
 
 constinit const FmaLoop kFmaLoopAvx512 = {RunFmaLoop, kFmaFlops};
 
 }  // namespace millrace
+
 #endif

@@ -14,6 +14,17 @@
 // Weights are packed once an update, by the backend that will read them (a packing is private to its
 // backend): panels of columns on the CPU, a copy in the compute type on a GPU.
 //
+// Measured on one core of a Xeon, GFLOP/s and share of the FMA peak of that vector width (best batches; 64 or
+// 256 rows, k and n 64 to 512; forward and weight's gradient with bias):
+//                       avx512, peak 179      avx2, peak 96
+//   forward             151 to 165, 84-92 %   83 to 86, 86-90 %
+//   forward, tanh       123 to 164, 69-92 %   67 to 85, 70-89 %
+//   input's gradient    143 to 168, 80-94 %   82 to 87, 85-91 %
+//   weight's gradient   139 to 159, 78-89 %   73 to 82, 76-86 %
+// A head of 3 columns: forward 29 in both sets (a vector of 4 is all it can fill), gradients 80 and 61
+// against 32 and 41; k = 4 into 64 with tanh: 23 against 14. OpenBLAS 0.3.21, bare products, one thread: 95
+// to 162 with its AVX-512 kernels, 63 to 82 with its AVX2 ones.
+//
 // Owner: none, everything is borrowed for the call. Threads: pure functions, callable from many threads at
 // once, each call serial; they allocate nothing. Station: policy_runner (Forward) and train_step (all).
 #pragma once

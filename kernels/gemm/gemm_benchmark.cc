@@ -1,6 +1,6 @@
 // GFLOP/s of the layer's products beside the FMA peak, which is measured in turns with the work (clocks and
 // neighbours change it), and beside OpenBLAS with one thread where it is installed.
-//   kernels_benchmark --benchmark_filter=Gemm
+//   kernels_benchmark --benchmark_filter=Gemm       MILLRACE_CPU_KERNELS=avx2: the narrower set and its peak
 #include <algorithm>
 #include <chrono>
 #include <vector>

@@ -15,7 +15,7 @@ constexpr GemmBackend kBaseGemm = TableNamed("avx2");
 constexpr GemmBackend kBaseGemm = TableNamed("portable");
 #endif
 
-const GemmBackend& TableOf(CpuSet set) {
+const GemmBackend& TableOf([[maybe_unused]] CpuSet set) {
 #if defined(MILLRACE_AVX512)
   if (set == CpuSet::kAvx512) return kAvx512Gemm;
 #endif
@@ -27,6 +27,22 @@ const GemmBackend& Chosen() {
   return chosen;
 }
 
+void ChosenPack(const float* w, int ldw, int k, int n, float* packed) {
+  Chosen().pack(w, ldw, k, n, packed);
+}
+void ChosenPackTransposed(const float* w, int ldw, int k, int n, float* packed) {
+  Chosen().pack_transposed(w, ldw, k, n, packed);
+}
+void ChosenForward(const ForwardArgs& g) {
+  Chosen().forward(g);
+}
+void ChosenGradInput(const GradInputArgs& g) {
+  Chosen().grad_input(g);
+}
+void ChosenGradWeight(const GradWeightArgs& g) {
+  Chosen().grad_weight(g);
+}
+
 }  // namespace
 
 std::vector<const GemmBackend*> RunnableCpuGemms() {
@@ -35,17 +51,9 @@ std::vector<const GemmBackend*> RunnableCpuGemms() {
   return tables;
 }
 
-// Asks at every call, which costs a nanosecond, and so is a constant: it is right in other files' static
+// It asks at every call, which costs a nanosecond, and so is a constant: it is right in other files' static
 // initialisers too.
-constinit const GemmBackend kCpuGemm = {
-    "cpu",
-    PackedElements,
-    [](const float* w, int ldw, int k, int n, float* packed) { Chosen().pack(w, ldw, k, n, packed); },
-    [](const float* w, int ldw, int k, int n, float* packed) {
-      Chosen().pack_transposed(w, ldw, k, n, packed);
-    },
-    [](const ForwardArgs& g) { Chosen().forward(g); },
-    [](const GradInputArgs& g) { Chosen().grad_input(g); },
-    [](const GradWeightArgs& g) { Chosen().grad_weight(g); }};
+constinit const GemmBackend kCpuGemm = {"cpu",         PackedElements,  ChosenPack,      ChosenPackTransposed,
+                                        ChosenForward, ChosenGradInput, ChosenGradWeight};
 
 }  // namespace millrace
