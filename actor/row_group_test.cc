@@ -22,18 +22,21 @@ struct Ending {
 // Episode e of row r shows observations (r, e, s) with s counting steps; the reward of a step is its s.
 class ScriptedEnv : public Env {
  public:
-  ScriptedEnv(int rows, std::vector<Ending> endings)
+  // With a mask, step s forbids action s % 2.
+  ScriptedEnv(int rows, std::vector<Ending> endings, bool mask = false)
       : endings_(std::move(endings)), state_(static_cast<size_t>(rows)) {
     spec_.id = "Scripted";
     spec_.observations = {{"where", DType::kF32, {3}}};
     spec_.action.nvec = {2};
+    spec_.action_mask = mask;
   }
   const EnvSpec& spec() const override { return spec_; }
   int rows() const override { return static_cast<int>(state_.size()); }
-  void ResetRow(int row, uint64_t, const ObsOut& obs, uint8_t*) override {
+  void ResetRow(int row, uint64_t, const ObsOut& obs, uint8_t* mask) override {
     State& s = state_[static_cast<size_t>(row)];
     s = {s.episode + 1, 0};
     Show(row, obs);
+    if (mask != nullptr) ShowMask(row, mask);
   }
   void Step(const StepArgs& args) override {
     for (int r = 0; r < rows(); ++r) {
@@ -44,6 +47,7 @@ class ScriptedEnv : public Env {
       args.terminated[r] = end.terminated && s.step == end.length;
       args.truncated[r] = end.truncated && s.step == end.length;
       Show(r, args.obs);
+      if (args.mask != nullptr) ShowMask(r, args.mask + 2 * r);
       if (bad_obs_at_ == s.step) args.obs.row<float>(0, r)[1] = INFINITY;
     }
   }
@@ -67,6 +71,11 @@ class ScriptedEnv : public Env {
     o[1] = static_cast<float>(state_[static_cast<size_t>(row)].episode);
     o[2] = static_cast<float>(state_[static_cast<size_t>(row)].step);
   }
+  void ShowMask(int row, uint8_t* mask) const {
+    const int forbidden = state_[static_cast<size_t>(row)].step % 2;
+    mask[forbidden] = 0;
+    mask[1 - forbidden] = 1;
+  }
   EnvSpec spec_;
   std::vector<Ending> endings_;
   std::vector<State> state_;
@@ -76,7 +85,7 @@ class ScriptedEnv : public Env {
 struct Rig {
   Rig(std::vector<Ending> endings, int rows, int steps, const EnvSection& options = Defaults(),
       int finals = -1) {
-    auto made = std::make_unique<ScriptedEnv>(rows, std::move(endings));
+    auto made = std::make_unique<ScriptedEnv>(rows, std::move(endings), mask);
     env = made.get();
     group = RowGroup::Wrap(std::move(made), options, 1, 10);
     layout = SegmentLayout(group->spec(), steps, rows, finals >= 0 ? finals : steps * rows);
@@ -206,6 +215,23 @@ TEST(RowGroup, AValueThatIsNotFiniteIsNamedAndNeverTrainedOn) {
     rig.group->ClearFault();
     EXPECT_EQ(rig.group->fault(), nullptr);
   }
+}
+
+TEST(RowGroup, MasksStandBesideTheObservationsTheyBelongTo) {
+  Rig a({{3, false, true}}, 2, 4, Rig::Defaults(), -1, true),
+      b({{3, false, true}}, 2, 4, Rig::Defaults(), -1, true);
+  a.Run();
+  const auto forbidden = [](const Rig& rig, int t, int row) {
+    return rig.segment.mask()[(t * 2 + row) * 2] == 0 ? 0 : 1;
+  };
+  for (int t = 0; t <= 4; ++t) EXPECT_EQ(forbidden(a, t, 1), static_cast<int>(a.Obs(t, 1)[2]) % 2) << t;
+  EXPECT_EQ(a.Obs(3, 1)[2], 0);  // reset in the same step: the mask is the new episode's
+  std::vector<std::byte> state(a.group->row_state_bytes() * 2);
+  a.group->SaveRows(a.segment, 4, state.data());
+  b.group->LoadRows(b.segment, 4, state.data());
+  b.group->BeginSegment(b.segment, b.segment);
+  EXPECT_EQ(forbidden(b, 0, 0), forbidden(a, 4, 0));
+  EXPECT_EQ(forbidden(b, 0, 1), forbidden(a, 4, 1));
 }
 
 TEST(RowGroup, SavedRowsGoOnExactlyInAnotherGroup) {

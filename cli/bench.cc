@@ -11,6 +11,7 @@
 #include "actor/env_pool.h"
 #include "common/nearest.h"
 #include "common/resource_usage.h"
+#include "kernels/core/cpu_kernel_set.h"
 #include "kernels/core/fma_peak.h"
 #include "kernels/ops/philox.h"
 #include "learner/ppo.h"
@@ -134,7 +135,7 @@ StatusOr<BenchResult> RunPpo(const PpoWork& work, const BenchOptions& bench, Thr
     rates.push_back(steps * inner / seconds);
     rollout_shares.push_back(rollout / seconds);
   }
-  BenchResult result{work.name, "steps/s", 0, 0, 0, 0, 0, {}};
+  BenchResult result{work.name, "steps/s", CpuKernelSet(), 0, 0, 0, 0, 0, {}};
   Summarize(rates, result);
   const double flops = 2 * (learner->net().ForwardMacs() + work.epochs * learner->net().TrainMacs());
   const double peak = Median(peaks);
@@ -183,7 +184,7 @@ StatusOr<BenchResult> RunEnv(const std::string& id, const BenchOptions& bench, T
     if (i > 0) rates.push_back(1024.0 * kHorizon * inner / Since(start));
   }
   for (int i = 0; i < 3; ++i) bandwidths.push_back(CopyBandwidthOfAll(threads));
-  BenchResult result{absl::StrCat("env:", id), "steps/s", 0, 0, 0, 0, 0, {}};
+  BenchResult result{absl::StrCat("env:", id), "steps/s", CpuKernelSet(), 0, 0, 0, 0, 0, {}};
   Summarize(rates, result);
   double bytes =
       sizeof(float) + 3 + 4.0 * pool->spec().action.width();  // reward and flags written, actions read
@@ -229,6 +230,7 @@ std::string ToJson(const BenchResult& r) {
   nlohmann::ordered_json json = {{"work", r.work},        {"rate", r.rate},         {"unit", r.unit},
                                  {"floor", r.floor},      {"fraction", r.fraction}, {"rate_min", r.rate_min},
                                  {"rate_max", r.rate_max}};
+  json["cpu_kernels"] = r.cpu_kernels;
   for (const auto& [name, value] : r.details) json[name] = value;
   return json.dump();
 }
@@ -237,6 +239,7 @@ std::string ToText(const BenchResult& r) {
   std::string text =
       absl::StrFormat("%-26s %12.0f %s   floor %12.0f   %5.1f%% of it   (%.0f to %.0f)\n", r.work, r.rate,
                       r.unit, r.floor, 100 * r.fraction, r.rate_min, r.rate_max);
+  absl::StrAppendFormat(&text, "    %-24s %s\n", "cpu_kernels", r.cpu_kernels);
   for (const auto& [name, value] : r.details) absl::StrAppendFormat(&text, "    %-24s %.6g\n", name, value);
   return text;
 }

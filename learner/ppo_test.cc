@@ -26,16 +26,22 @@ RunOptions SmallOptions(bool shared) {
   return options;
 }
 
-EnvSpec SmallSpec(bool box) {
+enum class Kind { kDiscrete, kMaskedMultiDiscrete, kBox };
+
+EnvSpec SmallSpec(Kind kind) {
   EnvSpec spec;
   spec.id = "Small";
   spec.observations = {{"x", DType::kF32, {4}}};
-  if (box) {
+  if (kind == Kind::kBox) {
     spec.action.kind = ActionSpec::Kind::kBox;
     spec.action.low = {-1, -1};
     spec.action.high = {1, 1};
-  } else {
+  } else if (kind == Kind::kDiscrete) {
     spec.action.nvec = {3};
+  } else {
+    spec.action.kind = ActionSpec::Kind::kMultiDiscrete;
+    spec.action.nvec = {3, 2};
+    spec.action_mask = true;
   }
   return spec;
 }
@@ -61,7 +67,7 @@ struct Batch {
       if (spec.action.box()) {
         fill(s.action(), n * 2, 2.0f);
       } else {
-        for (size_t i = 0; i < n; ++i) static_cast<int32_t*>(s.action())[i] = static_cast<int32_t>(i % 3);
+        FillDiscrete(spec, s);
       }
       fill(s.log_prob(), n, 0.5f);
       for (size_t i = 0; i < n; ++i) s.log_prob()[i] -= spec.action.box() ? 2.5f : 1.1f;
@@ -75,6 +81,19 @@ struct Batch {
     segments[0].final_index()[0] = 6;
     segments[0].final_count() = 1;
     segments[1].valid()[2] = 0;
+  }
+  // Actions in turn; masks that forbid one logit in some rows, never the action taken.
+  static void FillDiscrete(const EnvSpec& spec, const SegmentView& s) {
+    const int heads = spec.action.width(), outputs = spec.action.outputs();
+    for (int i = 0; i < s.layout().samples(); ++i) {
+      uint8_t* mask = spec.action_mask ? s.mask() + i * outputs : nullptr;
+      for (int o = 0; o < outputs && mask != nullptr; ++o) mask[o] = 1;
+      for (int h = 0, offset = 0; h < heads; offset += spec.action.nvec[static_cast<size_t>(h)], ++h) {
+        const int n = spec.action.nvec[static_cast<size_t>(h)];
+        static_cast<int32_t*>(s.action())[i * heads + h] = (i + h) % n;
+        if (mask != nullptr && i % 3 != 0) mask[offset + (i + h + 1) % n] = 0;
+      }
+    }
   }
   std::vector<std::unique_ptr<SegmentLayout>> layouts;
   std::vector<std::vector<std::byte>> memory;
@@ -118,6 +137,7 @@ class Reference {
   struct Sample {
     const float* obs;
     const void* action;
+    const uint8_t* mask;
     double log_prob, ret, advantage;
   };
   double Value(const float* obs) const {
@@ -125,7 +145,7 @@ class Reference {
     return out.back();
   }
   void Advantages(const SegmentView& s) {
-    const int rows = s.layout().rows(), outputs = spec_.action.width();
+    const int rows = s.layout().rows(), width = spec_.action.width();
     for (int n = 0; n < rows; ++n) {
       double carry = 0;
       for (int t = kSteps - 1; t >= 0; --t) {
@@ -138,8 +158,9 @@ class Reference {
         carry = delta + (terminated || truncated ? 0 : options_.ppo.gamma * options_.ppo.gae_lambda * carry);
         if (s.valid()[i] == 0) continue;
         samples_.push_back({reinterpret_cast<const float*>(s.obs(0, 0)) + i * 4,
-                            static_cast<const float*>(s.action()) + i * outputs, s.log_prob()[i],
-                            carry + s.value()[i], carry});
+                            static_cast<const float*>(s.action()) + i * width,
+                            spec_.action_mask ? s.mask() + i * spec_.action.outputs() : nullptr,
+                            s.log_prob()[i], carry + s.value()[i], carry});
       }
     }
   }
@@ -166,12 +187,20 @@ class Reference {
           entropy += ls + 0.5 * std::log(2 * std::numbers::pi * std::numbers::e);
         }
       } else {
-        double sum = 0;
-        for (int l = 0; l < outputs; ++l) sum += std::exp(out[static_cast<size_t>(l)]);
-        for (int l = 0; l < outputs; ++l) {
-          const double lp = out[static_cast<size_t>(l)] - std::log(sum);
-          entropy -= std::exp(lp) * lp;
-          if (l == *static_cast<const int32_t*>(s.action)) log_prob = lp;
+        const auto* action = static_cast<const int32_t*>(s.action);
+        for (int h = 0, offset = 0; h < spec_.action.width();
+             offset += spec_.action.nvec[static_cast<size_t>(h)], ++h) {
+          const int n = spec_.action.nvec[static_cast<size_t>(h)];
+          const auto allowed = [&](int l) { return s.mask == nullptr || s.mask[offset + l] != 0; };
+          const auto logit = [&](int l) { return out[static_cast<size_t>(offset + l)]; };
+          double sum = 0;
+          for (int l = 0; l < n; ++l) sum += allowed(l) ? std::exp(logit(l)) : 0;
+          for (int l = 0; l < n; ++l) {
+            if (!allowed(l)) continue;
+            const double lp = logit(l) - std::log(sum);
+            entropy -= std::exp(lp) * lp;
+            if (l == action[h]) log_prob += lp;
+          }
         }
       }
       const double ratio = std::exp(log_prob - s.log_prob), c = options_.ppo.clip_range;
@@ -198,12 +227,12 @@ std::vector<float> Weights(const PpoLearner& learner) {
   return {p, p + learner.net().parameter_floats()};
 }
 
-class PpoUpdate : public testing::TestWithParam<std::tuple<bool, bool>> {};
+class PpoUpdate : public testing::TestWithParam<std::tuple<bool, Kind>> {};
 
 TEST_P(PpoUpdate, OneMinibatchMatchesTheFormulasInDouble) {
-  const auto [shared, box] = GetParam();
+  const auto [shared, kind] = GetParam();
   const RunOptions options = SmallOptions(shared);
-  const EnvSpec spec = SmallSpec(box);
+  const EnvSpec spec = SmallSpec(kind);
   ThreadPool threads(2);
   const auto learner = MakeLearner(options, spec, threads);
   const Batch batch(spec);
@@ -217,13 +246,16 @@ TEST_P(PpoUpdate, OneMinibatchMatchesTheFormulasInDouble) {
   // A step is learning_rate in size; where a gradient is near eps its direction in float32 is less certain.
   for (size_t i = 0; i < after.size(); ++i) EXPECT_NEAR(after[i], expected[i], 3e-6) << i;
 }
-INSTANTIATE_TEST_SUITE_P(All, PpoUpdate, testing::Combine(testing::Bool(), testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(All, PpoUpdate,
+                         testing::Combine(testing::Bool(),
+                                          testing::Values(Kind::kDiscrete, Kind::kMaskedMultiDiscrete,
+                                                          Kind::kBox)));
 
 TEST(PpoLearner, BitsDoNotDependOnThreads) {
   RunOptions options = SmallOptions(false);
   options.ppo.epochs = 3;
   options.ppo.minibatch_size = 6;
-  const EnvSpec spec = SmallSpec(false);
+  const EnvSpec spec = SmallSpec(Kind::kDiscrete);
   const Batch batch(spec);
   std::vector<std::vector<float>> results;
   for (int n : {1, 2, 5}) {
@@ -240,7 +272,7 @@ TEST(PpoLearner, TargetKlEndsTheUpdate) {
   RunOptions options = SmallOptions(false);
   options.ppo.epochs = 50;
   options.ppo.learning_rate = 0.1;
-  const EnvSpec spec = SmallSpec(false);
+  const EnvSpec spec = SmallSpec(Kind::kDiscrete);
   const Batch batch(spec);
   ThreadPool threads(1);
   options.ppo.target_kl = 1e-4;
@@ -255,7 +287,7 @@ TEST(PpoLearner, SchedulesFollowProgress) {
   RunOptions options = SmallOptions(false);
   options.ppo.lr_schedule = Schedule::kLinear;
   options.ppo.clip_schedule = Schedule::kCosine;
-  const EnvSpec spec = SmallSpec(false);
+  const EnvSpec spec = SmallSpec(Kind::kDiscrete);
   const Batch batch(spec);
   ThreadPool threads(1);
   const auto learner = MakeLearner(options, spec, threads);
@@ -268,7 +300,7 @@ TEST(PpoLearner, ALossThatIsNotFiniteStopsOrIsSkippedAndTheWeightsStand) {
   for (OnNonfinite mode : {OnNonfinite::kStop, OnNonfinite::kSkip}) {
     RunOptions options = SmallOptions(false);
     options.run.on_nonfinite = mode;
-    const EnvSpec spec = SmallSpec(false);
+    const EnvSpec spec = SmallSpec(Kind::kDiscrete);
     Batch batch(spec);
     batch.segments[0].log_prob()[1] = NAN;
     ThreadPool threads(1);
@@ -293,7 +325,7 @@ TEST(PpoLearner, ALossThatIsNotFiniteStopsOrIsSkippedAndTheWeightsStand) {
 TEST(PpoLearner, ObservationStatisticsComeFromFreshFramesOnly) {
   RunOptions options = SmallOptions(false);
   options.env.normalize_obs = true;
-  const EnvSpec spec = SmallSpec(false);
+  const EnvSpec spec = SmallSpec(Kind::kDiscrete);
   const Batch batch(spec);
   ThreadPool threads(2);
   const auto learner = MakeLearner(options, spec, threads);
