@@ -88,6 +88,8 @@ TEST(EnvPool, RowsActDifferently) {
 TEST(EnvPool, GroupSizesCoverTheRows) {
   EXPECT_THAT(EnvPool::GroupRows(8, 0), testing::ElementsAre(4, 4));
   EXPECT_THAT(EnvPool::GroupRows(1, 0), testing::ElementsAre(1));
+  EXPECT_THAT(EnvPool::GroupRows(20, 0), testing::ElementsAre(8, 8, 4));
+  EXPECT_EQ(EnvPool::GroupRows(256, 0).size(), 8u);
   EXPECT_THAT(EnvPool::GroupRows(7, 3), testing::ElementsAre(3, 3, 1));
   EXPECT_EQ(EnvPool::GroupRows(1024, 0).size(), 16u);
 }

@@ -103,6 +103,21 @@ void RowGroup::ResetRow(const SegmentView& segment, int t, int row) {
   }
   episode_return_[r] = 0;
   episode_length_[r] = 0;
+  CheckFirstObs(segment, t, row);
+}
+
+// A bad first observation can't be cured by another reset: it is named, and replaced by zeros.
+void RowGroup::CheckFirstObs(const SegmentView& segment, int t, int row) {
+  for (size_t a = 0; a < spec_.observations.size(); ++a) {
+    const ArraySpec& array = spec_.observations[a];
+    if (array.dtype != DType::kF32) continue;
+    const auto elements = static_cast<size_t>(array.elements());
+    auto* obs =
+        reinterpret_cast<float*>(segment.obs(static_cast<int>(a), t)) + static_cast<size_t>(row) * elements;
+    if (!AnyNonfinite(obs, elements)) continue;
+    NoteFault(row, absl::StrCat("the first observation `", array.name, "`"));
+    std::fill(obs, obs + elements, 0.0f);
+  }
 }
 
 void RowGroup::Reset(const SegmentView& segment, int t) {
@@ -280,19 +295,21 @@ void RowGroup::CheckFinite(const SegmentView& segment, int t) {
   }
 }
 
-// The row is ended as terminated, so that nothing bootstraps from the bad values, and never trained on.
+void RowGroup::NoteFault(int row, std::string what) {
+  if (fault_ != nullptr) return;
+  const uint64_t step = static_cast<uint64_t>(episode_length_[static_cast<size_t>(row)]);
+  fault_ = std::make_unique<EnvFault>(
+      EnvFault{spec_.id, std::move(what), first_row_ + static_cast<uint32_t>(row), step});
+}
+
+// The row's episode is cut off here; the step is never trained on, and the learner lets nothing pass it.
 void RowGroup::AddFault(const SegmentView& segment, int t, int row, std::string what) {
-  const auto r = static_cast<size_t>(row);
   const int32_t index = t * rows_ + row;
-  if (fault_ == nullptr) {
-    fault_ = std::make_unique<EnvFault>(EnvFault{spec_.id, std::move(what),
-                                                 first_row_ + static_cast<uint32_t>(row),
-                                                 static_cast<uint64_t>(episode_length_[r])});
-  }
+  NoteFault(row, std::move(what));
   segment.valid()[index] = 0;
   segment.reward()[index] = 0;
-  segment.terminated()[index] = 1;
-  segment.truncated()[index] = 0;
+  segment.terminated()[index] = 0;
+  segment.truncated()[index] = 1;
   ResetRow(segment, t + 1, row);
 }
 

@@ -70,6 +70,8 @@ class RowGroup {
   void FinishRow(const SegmentView& segment, int t, int row);
   void KeepFinalObs(const SegmentView& segment, int t, int row);
   void CheckFinite(const SegmentView& segment, int t);
+  void CheckFirstObs(const SegmentView& segment, int t, int row);
+  void NoteFault(int row, std::string what);
   void AddFault(const SegmentView& segment, int t, int row, std::string what);
 
   std::unique_ptr<Env> env_;

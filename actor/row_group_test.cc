@@ -36,6 +36,7 @@ class ScriptedEnv : public Env {
     State& s = state_[static_cast<size_t>(row)];
     s = {s.episode + 1, 0};
     Show(row, obs);
+    if (bad_first_obs_) obs.row<float>(0, row)[2] = NAN;
     if (mask != nullptr) ShowMask(row, mask);
   }
   void Step(const StepArgs& args) override {
@@ -60,6 +61,7 @@ class ScriptedEnv : public Env {
   }
 
   int bad_reward_at_ = -1, bad_obs_at_ = -1;
+  bool bad_first_obs_ = false;
 
  private:
   struct State {
@@ -84,7 +86,7 @@ class ScriptedEnv : public Env {
 // A group with a segment of its own.
 struct Rig {
   Rig(std::vector<Ending> endings, int rows, int steps, const EnvSection& options = Defaults(),
-      int finals = -1) {
+      int finals = -1, bool mask = false) {
     auto made = std::make_unique<ScriptedEnv>(rows, std::move(endings), mask);
     env = made.get();
     group = RowGroup::Wrap(std::move(made), options, 1, 10);
@@ -212,9 +214,21 @@ TEST(RowGroup, AValueThatIsNotFiniteIsNamedAndNeverTrainedOn) {
                 ElementsAre(1, 1, 0, 0, 1, 1));
     EXPECT_EQ(rig.segment.episode_count(), 0);
     EXPECT_THAT(rig.Obs(2, 1), ElementsAre(1, 1, 0));
+    EXPECT_EQ(rig.segment.truncated()[2], 1);  // cut off, and not kept as a final observation
+    EXPECT_EQ(rig.segment.final_count(), 0);
     rig.group->ClearFault();
     EXPECT_EQ(rig.group->fault(), nullptr);
   }
+}
+
+TEST(RowGroup, AFirstObservationThatIsNotFiniteIsNamed) {
+  Rig rig({{2, true, false}}, 1, 3);
+  rig.env->bad_first_obs_ = true;
+  rig.Run();
+  ASSERT_NE(rig.group->fault(), nullptr);
+  EXPECT_THAT(rig.group->fault()->ToStatus().message(),
+              testing::HasSubstr("the first observation `where` of row 10"));
+  EXPECT_THAT(rig.Obs(2), ElementsAre(0, 0, 0));
 }
 
 TEST(RowGroup, MasksStandBesideTheObservationsTheyBelongTo) {

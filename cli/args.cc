@@ -84,7 +84,7 @@ void AddEval(CLI::App* root, Raw& raw) {
   CLI::App* app = AddCommand(root, "eval", "Evaluate a run's policy, deterministically");
   Text(app, "RUN", raw.eval.run, "", "The run's folder");
   Text(app, "--episodes", raw.episodes, "N", "Episodes; default: the run's eval.episodes");
-  Text(app, "--seed", raw.seed, "N", "Seed of the episodes; default: derived from the run's");
+  Text(app, "--seed", raw.seed, "N", "Seed of the episodes; default: the run's; never its training episodes");
   Text(app, "--checkpoint", raw.eval.checkpoint, "WHICH", "best (default), latest, or a checkpoint's file");
   app->add_flag("--json", raw.eval.json, "Print one JSON object");
 }

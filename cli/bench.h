@@ -17,7 +17,7 @@ struct BenchOptions {
 struct BenchResult {
   std::string work, unit;
   std::string cpu_kernels;  // the GEMM kernels in use: avx512, avx2 or portable
-  double rate = 0;  // median over the repetitions
+  double rate = 0;          // median over the repetitions
   double rate_min = 0, rate_max = 0;
   double floor = 0;     // the rate that the floor allows, in the same unit
   double fraction = 0;  // rate / floor

@@ -67,7 +67,7 @@ StatusOr<Evaluated> EvaluateRun(const EvalCommand& command) {
   MILL_ASSIGN_OR_RETURN(evaluated.result,
                         Evaluate(options.env, learner->policy(),
                                  static_cast<int>(command.episodes.value_or(options.eval.episodes)),
-                                 command.seed.value_or(1), threads));
+                                 command.seed.value_or(options.run.seed), threads));
   evaluated.checkpoint = checkpoint.path;
   evaluated.update = checkpoint.update;
   return evaluated;

@@ -11,6 +11,7 @@ namespace {
 constexpr int kMaxRows = 128;
 constexpr int kHorizon = 64;
 constexpr uint64_t kMaxSteps = 1'000'000;
+constexpr uint64_t kSeedOffset = 0x6576616cull;  // evaluation never repeats a training episode
 
 // Takes each row's first episodes up to its quota.
 class Collector {
@@ -70,7 +71,7 @@ StatusOr<EvalResult> Evaluate(const EnvSection& env, const PolicyView& policy, i
   EnvSection own = env;
   own.rows = static_cast<uint32_t>(std::min(episodes, kMaxRows));
   own.group_rows = 0;
-  MILL_ASSIGN_OR_RETURN(auto pool, EnvPool::Make(own, seed, kHorizon, threads));
+  MILL_ASSIGN_OR_RETURN(auto pool, EnvPool::Make(own, seed ^ kSeedOffset, kHorizon, threads));
   Collector collector(episodes, static_cast<int>(own.rows));
   for (uint64_t step = 0; collector.missing() > 0; step += kHorizon) {
     if (step > kMaxSteps) {

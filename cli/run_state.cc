@@ -63,6 +63,21 @@ double EpisodeWindow::Mean(const std::vector<double>& values, size_t n) const {
   return sum / static_cast<double>(n);
 }
 
+std::vector<double> EpisodeWindow::InOrder(const std::vector<double>& ring) const {
+  std::vector<double> ordered(count());
+  for (size_t i = 0; i < ordered.size(); ++i) {
+    ordered[i] = ring[static_cast<size_t>((total_ - ordered.size() + i) % ring.size())];
+  }
+  return ordered;
+}
+
+void EpisodeWindow::Fill(const std::vector<double>& returns, const std::vector<double>& lengths,
+                         uint64_t total) {
+  const size_t n = std::min(returns.size(), returns_.size());
+  total_ = total - n;
+  for (size_t i = returns.size() - n; i < returns.size(); ++i) Add(returns[i], lengths[i]);
+}
+
 CheckpointData RunState::Pack(const RunOptions& options, PpoLearner& learner, const EnvPool& pool,
                               const std::vector<std::byte>& rows) const {
   CheckpointData data;
@@ -79,8 +94,6 @@ CheckpointData RunState::Pack(const RunOptions& options, PpoLearner& learner, co
   }
   const auto row_count = static_cast<uint64_t>(pool.rows());
   data.tensors.push_back({"env/rows", TensorType::kU8, {row_count, rows.size() / row_count}, rows});
-  data.tensors.push_back(MakeTensor("episodes/returns", std::span<const double>(episodes.returns_)));
-  data.tensors.push_back(MakeTensor("episodes/lengths", std::span<const double>(episodes.lengths_)));
   data.metadata["config"] = SerializeConfig(options);
   const Json counters = {
       {"updates", learner.updates()},
@@ -92,6 +105,10 @@ CheckpointData RunState::Pack(const RunOptions& options, PpoLearner& learner, co
       {"target_reached", target_reached},
       {"target_steps", target_steps},
       {"target_seconds", target_seconds},
+      {"has_eval", has_eval},
+      {"eval_return_mean", eval_return_mean},
+      {"eval_return_std", eval_return_std},
+      {"eval_episodes", eval_episodes},
       {"has_best", has_best},
       {"best_return", best_return},
       {"next_eval", next_eval},
@@ -99,6 +116,25 @@ CheckpointData RunState::Pack(const RunOptions& options, PpoLearner& learner, co
   };
   data.metadata["counters"] = counters.dump();
   return data;
+}
+
+// The window may have another size than when it was saved: the newest that fit are kept.
+Status RunState::RestoreEpisodes(const Checkpoint& checkpoint, uint64_t total) {
+  std::vector<double> values[2];
+  const char* const names[2] = {"episodes/returns", "episodes/lengths"};
+  for (int i = 0; i < 2; ++i) {
+    const NamedTensor* tensor = checkpoint.content.Find(names[i]);
+    values[i].resize(tensor != nullptr && tensor->shape.size() == 1 ? tensor->shape[0] : 0);
+    if (Status status = CopyTensor(checkpoint.content, names[i], std::span<double>(values[i]));
+        !status.ok()) {
+      return OtherRun(checkpoint, status);
+    }
+  }
+  if (values[0].size() != values[1].size() || values[0].size() > total) {
+    return OtherRun(checkpoint, absl::InvalidArgumentError("its episodes do not agree with each other"));
+  }
+  episodes.Fill(values[0], values[1], total);
+  return absl::OkStatus();
 }
 
 Status RunState::Restore(const Checkpoint& checkpoint, PpoLearner& learner, EnvPool& pool) {
@@ -110,12 +146,6 @@ Status RunState::Restore(const Checkpoint& checkpoint, PpoLearner& learner, EnvP
   }
   if (Status status = pool.LoadRows({rows->bytes.begin(), rows->bytes.end()}); !status.ok()) {
     return OtherRun(checkpoint, status);
-  }
-  for (auto& [name, values] :
-       {std::pair{"episodes/returns", &episodes.returns_}, {"episodes/lengths", &episodes.lengths_}}) {
-    if (Status status = CopyTensor(checkpoint.content, name, std::span<double>(*values)); !status.ok()) {
-      return OtherRun(checkpoint, status);
-    }
   }
   const auto it = checkpoint.content.metadata.find("counters");
   const Json counters =
@@ -131,7 +161,11 @@ Status RunState::Restore(const Checkpoint& checkpoint, PpoLearner& learner, EnvP
   has_best = counters.value("has_best", false);
   best_return = Number(counters, "best_return");
   next_eval = Count(counters, "next_eval");
-  episodes.total_ = Count(counters, "episodes");
+  has_eval = counters.value("has_eval", false);
+  eval_return_mean = Number(counters, "eval_return_mean");
+  eval_return_std = Number(counters, "eval_return_std");
+  eval_episodes = Count(counters, "eval_episodes");
+  MILL_RETURN_IF_ERROR(RestoreEpisodes(checkpoint, Count(counters, "episodes")));
   learner.Loaded(Count(counters, "updates"), Count(counters, "optimizer_steps"));
   return absl::OkStatus();
 }

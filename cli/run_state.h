@@ -29,6 +29,9 @@ class EpisodeWindow {
  private:
   friend struct RunState;
   double Mean(const std::vector<double>& values, size_t n) const;
+  // Oldest first; and back, where the newest that fit are kept.
+  std::vector<double> InOrder(const std::vector<double>& ring) const;
+  void Fill(const std::vector<double>& returns, const std::vector<double>& lengths, uint64_t total);
   std::vector<double> returns_, lengths_;
   uint64_t total_ = 0;
 };
@@ -45,6 +48,9 @@ struct RunState {
   double target_seconds = 0;
   bool has_best = false;
   double best_return = 0;  // of evaluations
+  bool has_eval = false;   // of the last evaluation:
+  double eval_return_mean = 0, eval_return_std = 0;
+  uint64_t eval_episodes = 0;
   uint64_t next_eval = 0;  // steps
   EpisodeWindow episodes;
 
@@ -53,12 +59,18 @@ struct RunState {
   auto WithCheckpoint(const RunOptions& options, PpoLearner& learner, const EnvPool& pool,
                       const Write& write) {
     const std::vector<std::byte> rows = pool.SaveRows();
-    return write(Pack(options, learner, pool, rows));
+    const std::vector<double> returns = episodes.InOrder(episodes.returns_);
+    const std::vector<double> lengths = episodes.InOrder(episodes.lengths_);
+    CheckpointData data = Pack(options, learner, pool, rows);
+    data.tensors.push_back(MakeTensor("episodes/returns", std::span<const double>(returns)));
+    data.tensors.push_back(MakeTensor("episodes/lengths", std::span<const double>(lengths)));
+    return write(data);
   }
   // InvalidArgument naming the tensor when the checkpoint is of another network or other environments.
   Status Restore(const Checkpoint& checkpoint, PpoLearner& learner, EnvPool& pool);
 
  private:
+  Status RestoreEpisodes(const Checkpoint& checkpoint, uint64_t total);
   CheckpointData Pack(const RunOptions& options, PpoLearner& learner, const EnvPool& pool,
                       const std::vector<std::byte>& rows) const;
 };

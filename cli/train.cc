@@ -45,6 +45,8 @@ class TrainSession {
       : command_(command), started_(started), terminal_(DetectTerminal(STDOUT_FILENO)) {}
 
   Status Prepare();
+  // A resumed run with nothing left to do: says so, and its summary stands.
+  bool AlreadyDone();
   StatusOr<Outcome> Loop();
   // The summary on the terminal and on disk.
   Status Finish(const StatusOr<Outcome>& outcome);
@@ -52,9 +54,11 @@ class TrainSession {
  private:
   Status PrepareNew();
   Status PrepareResumed();
+  Status CheckSameCourse(const Checkpoint& checkpoint) const;
   Status WarmStart();
   Status Record(MetricsRow& row);
   Status EvaluateIfDue(MetricsRow& row, bool last);
+  Status AfterUpdate(MetricsRow& row);
   Status SaveCheckpoint();
   RunSummary Summarize(const StatusOr<Outcome>& outcome) const;
   void Say(const std::string& line);
@@ -80,7 +84,6 @@ class TrainSession {
   std::optional<Progress> progress_;
   std::optional<CpuShare> cpu_;
   Curve curve_;
-  EvalResult last_eval_;
   std::string last_checkpoint_;
   uint64_t checkpointed_update_ = 0;
   double target_wall_seconds_ = 0;  // from the command's start
@@ -127,10 +130,30 @@ Status TrainSession::PrepareResumed() {
     return WarmStart();
   }
   MILL_RETURN_IF_ERROR(latest.status());
+  MILL_RETURN_IF_ERROR(CheckSameCourse(*latest));
   MILL_RETURN_IF_ERROR(trainer_->state().Restore(*latest, trainer_->learner(), trainer_->pool()));
+  MILL_RETURN_IF_ERROR(dir_->WriteConfig(ToYaml(options_)));
   last_checkpoint_ = latest->path;
   checkpointed_update_ = trainer_->learner().updates();
   Say(absl::StrCat("resumed from ", latest->path, " at ", trainer_->state().steps, " steps"));
+  return absl::OkStatus();
+}
+
+// What decides the course of a run from its first step can't change in the middle of it.
+Status TrainSession::CheckSameCourse(const Checkpoint& checkpoint) const {
+  const auto saved = checkpoint.content.metadata.find("config");
+  if (saved == checkpoint.content.metadata.end()) return absl::OkStatus();
+  MILL_ASSIGN_OR_RETURN(const RunOptions before, ParseConfig(saved->second));
+  const auto refuse = [&](const char* key, uint64_t was, uint64_t is) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(key, ": a resumed run keeps its ", was, "; it can't become ", is,
+                     ". For a new run use --run DIR, with run.warm_start=", command_.resume,
+                     " to begin with these weights"));
+  };
+  if (before.run.seed != options_.run.seed) return refuse("run.seed", before.run.seed, options_.run.seed);
+  if (before.env.group_rows != options_.env.group_rows) {
+    return refuse("env.group_rows", before.env.group_rows, options_.env.group_rows);
+  }
   return absl::OkStatus();
 }
 
@@ -174,9 +197,17 @@ Status TrainSession::EvaluateIfDue(MetricsRow& row, bool last) {
   RunState& state = trainer_->state();
   if (options_.eval.every == 0 || (state.steps < state.next_eval && !last)) return absl::OkStatus();
   while (state.next_eval <= state.steps) state.next_eval += options_.eval.every;
-  MILL_ASSIGN_OR_RETURN(last_eval_, trainer_->EvaluateNow());
-  const EvalResult& result = last_eval_;
+  const StatusOr<EvalResult> evaluated = trainer_->EvaluateNow();
+  if (!evaluated.ok()) {  // training is sound all the same
+    Say(absl::StrCat("evaluation failed: ", evaluated.status().message()));
+    return absl::OkStatus();
+  }
+  const EvalResult& result = *evaluated;
   row.eval_return_mean = result.return_mean;
+  state.has_eval = true;
+  state.eval_return_mean = result.return_mean;
+  state.eval_return_std = result.return_std;
+  state.eval_episodes = result.returns.size();
   if (state.has_best && result.return_mean <= state.best_return) return absl::OkStatus();
   state.has_best = true;
   state.best_return = result.return_mean;
@@ -198,21 +229,39 @@ Status TrainSession::Record(MetricsRow& row) {
   return tensorboard_ ? tensorboard_->Append(row, WallSeconds()) : absl::OkStatus();
 }
 
+bool TrainSession::AlreadyDone() {
+  if (!trainer_->Done()) return false;
+  Say(absl::StrCat("nothing to do: the run has ",
+                   trainer_->state().target_reached && options_.run.stop_window > 0 ? "reached its target"
+                                                                                    : "all its steps",
+                   "; --steps N goes on to N, --set run.stop_window=0 past the target"));
+  return true;
+}
+
+// What follows an update: evaluation, metrics, a checkpoint where one is due.
+Status TrainSession::AfterUpdate(MetricsRow& row) {
+  MILL_RETURN_IF_ERROR(EvaluateIfDue(row, trainer_->Done()));
+  MILL_RETURN_IF_ERROR(Record(row));
+  const uint32_t every = options_.checkpoint.every;
+  return every > 0 && row.update % every == 0 ? SaveCheckpoint() : absl::OkStatus();
+}
+
 StatusOr<Outcome> TrainSession::Loop() {
   const RunState& state = trainer_->state();
-  while (!trainer_->Done()) {
+  // A run that fails before its first checkpoint falls due would otherwise leave none.
+  if (last_checkpoint_.empty()) MILL_RETURN_IF_ERROR(SaveCheckpoint());
+  while (!trainer_->Done() && !StopRequested()) {
     const bool had_target = state.target_reached;
     MILL_ASSIGN_OR_RETURN(MetricsRow row, trainer_->Iterate());
     if (state.target_reached && !had_target) {
       target_wall_seconds_ = std::chrono::duration<double>(Clock::now() - started_).count();
     }
-    const bool stopped = StopRequested();
-    MILL_RETURN_IF_ERROR(EvaluateIfDue(row, trainer_->Done() && !stopped));
-    MILL_RETURN_IF_ERROR(Record(row));
-    const uint32_t every = options_.checkpoint.every;
-    if (every > 0 && row.update % every == 0) MILL_RETURN_IF_ERROR(SaveCheckpoint());
+    if (const Status status = AfterUpdate(row); !status.ok()) {
+      if (const Status saved = SaveCheckpoint(); !saved.ok())
+        Say(absl::StrCat("and no checkpoint: ", saved.message()));
+      return status;
+    }
     Show(progress_->Update(Now(), Seconds(Clock::now())));
-    if (stopped) break;
   }
   if (checkpointed_update_ != trainer_->learner().updates()) MILL_RETURN_IF_ERROR(SaveCheckpoint());
   return trainer_->Done() ? Outcome::kDone : Outcome::kStopped;
@@ -241,10 +290,10 @@ RunSummary TrainSession::Summarize(const StatusOr<Outcome>& outcome) const {
   summary.window = std::min<uint64_t>(trainer_->window(), state.episodes.count());
   summary.return_mean = trainer_->RecentReturn();
   if (summary.window > 0) summary.length_mean = state.episodes.LengthMean(summary.window);
-  if (!last_eval_.returns.empty()) {
-    summary.eval_return_mean = last_eval_.return_mean;
-    summary.eval_return_std = last_eval_.return_std;
-    summary.eval_episodes = last_eval_.returns.size();
+  if (state.has_eval) {
+    summary.eval_return_mean = state.eval_return_mean;
+    summary.eval_return_std = state.eval_return_std;
+    summary.eval_episodes = state.eval_episodes;
   }
   if (state.has_best) {
     summary.best_return = state.best_return;
@@ -274,6 +323,7 @@ int RunTrain(const TrainCommand& command, Clock::time_point started) {
   InstallStopSignals();
   TrainSession session(command, started);
   if (const Status status = session.Prepare(); !status.ok()) return Report(status);
+  if (session.AlreadyDone()) return 0;
   const StatusOr<Outcome> outcome = session.Loop();
   const Status finished = session.Finish(outcome);
   if (!outcome.ok()) {

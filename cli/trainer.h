@@ -22,13 +22,14 @@ class Trainer {
  public:
   static StatusOr<std::unique_ptr<Trainer>> Make(const RunOptions& options);
 
-  // One rollout and one update. DataLoss when a value was not finite and run.on_nonfinite is `stop`; the
-  // weights are then those of before. The row's `seconds` counts training only.
+  // One rollout and one update. DataLoss when a value was not finite and run.on_nonfinite is `stop`: of an
+  // environment before anything was trained on it, of a loss with the minibatches before it applied. The
+  // row's `seconds` counts training only.
   StatusOr<MetricsRow> Iterate();
 
   // The run's steps are done, or the target that ends it early is reached.
   bool Done() const;
-  // Evaluation with the run's own seed for it; the same episodes every time.
+  // Evaluation by the run's seed; the same episodes every time, none of them a training episode.
   StatusOr<EvalResult> EvaluateNow();
 
   PpoLearner& learner() { return *learner_; }

@@ -17,7 +17,8 @@ namespace millrace {
 namespace {
 constexpr int kBlockRows =
     64;  // rows that go through forward, loss and backward together, in a core's caches
-constexpr int kMaxShards = 16;
+constexpr int kMaxShards = 32;
+constexpr int kSmallNet = 32768;  // parameters up to which other cores would cost more than they help
 
 int ShardsOf(int samples) {
   return std::clamp((samples + kBlockRows - 1) / kBlockRows, 1, kMaxShards);
@@ -40,7 +41,8 @@ PpoLearner::PpoLearner(const RunOptions& options, const EnvSpec& spec, const std
       assembler_(
           spec, encoder_,
           static_cast<int>(options.ppo.horizon) * *std::max_element(group_rows.begin(), group_rows.end())),
-      obs_statistics_(spec.observation_elements(), group_rows.size()),
+      obs_statistics_(options.env.normalize_obs, spec.observation_elements(), group_rows.size(),
+                      threads.threads()),
       reward_scaler_(options.env, options.ppo.gamma, group_rows) {
   int row = 0;
   for (int rows : group_rows) {
@@ -64,11 +66,16 @@ StatusOr<std::unique_ptr<PpoLearner>> PpoLearner::Make(const RunOptions& options
 
 Status PpoLearner::Allocate() {
   const size_t n = net_.parameter_floats();
+  if (n > static_cast<size_t>(INT32_MAX)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("policy.hidden: a network of ", n, " parameters; at most 2147483647 are supported"));
+  }
   const size_t capacity = first_row_.size() * static_cast<size_t>(stride_);
   const auto parameters = arena_.Add("parameters", n), gradients = arena_.Add("gradients", n);
   const auto m = arena_.Add("adam/m", n), v = arena_.Add("adam/v", n);
   const auto packed = arena_.Add("packed", net_.packed_floats());
-  const auto shards = arena_.Add("shard_gradients", n * kMaxShards);
+  const auto shards = arena_.Add(
+      "shard_gradients", n * static_cast<size_t>(ShardsOf(static_cast<int>(options_.ppo.minibatch_size))));
   const auto advantage = arena_.Add("advantage", capacity), ret = arena_.Add("return", capacity);
   const auto next_value = arena_.Add("next_value", capacity), reward = arena_.Add("reward", capacity);
   MILL_RETURN_IF_ERROR(arena_.Commit());
@@ -107,7 +114,7 @@ void PpoLearner::BootstrapValues(const SegmentView& segment, float* next_value, 
     for (int first = 0; first < count; first += kBlockRows) {
       const int block = std::min(kBlockRows, count - first);
       for (int i = 0; i < block; ++i)
-        encode(first + i, worker.block.x.data() + static_cast<size_t>(i * width));
+        encode(first + i, worker.block.x.data() + static_cast<size_t>(i) * static_cast<size_t>(width));
       net_.ForwardValue(parameters_, packed_, worker.block.x.data(), width, block, w);
       for (int i = 0; i < block; ++i) store(first + i, w.value[static_cast<size_t>(i * w.value_ld)]);
     }
@@ -125,6 +132,7 @@ void PpoLearner::PrepareSegment(size_t group, Worker& worker) {
   const size_t at = group * static_cast<size_t>(stride_);
   BootstrapValues(segment, next_value_ + at, worker);
   const float* reward = reward_scaler_.Scaled(segment, reward_ + at);
+  IsolateInvalidSteps(segment, reward, next_value_ + at);
   RunSerial<Gae>({.T = segment.layout().steps(),
                   .N = segment.layout().rows(),
                   .reward = reward,
@@ -136,6 +144,16 @@ void PpoLearner::PrepareSegment(size_t group, Worker& worker) {
                   .lambda = static_cast<float>(options_.ppo.gae_lambda),
                   .advantage = advantage_ + at,
                   .ret = ret_ + at});
+}
+
+// An invalid step is the end of what stands before it: with this value its own TD error is zero, so the step
+// before bootstraps from V of the observation between them, and nothing of what follows reaches back.
+void PpoLearner::IsolateInvalidSteps(const SegmentView& segment, const float* reward,
+                                     float* next_value) const {
+  const float gamma = static_cast<float>(options_.ppo.gamma);
+  for (int i = 0; i < segment.layout().samples(); ++i) {
+    if (segment.valid()[i] == 0 && gamma > 0) next_value[i] = (segment.value()[i] - reward[i]) / gamma;
+  }
 }
 
 void PpoLearner::ListSamples() {
@@ -208,6 +226,7 @@ StatusOr<PpoReport> PpoLearner::Update(std::span<const SegmentView> segments, do
   ListSamples();
   ExplainedVariance(report);
   bool stop = samples_.empty();
+  stop_ = 0;
   for (uint32_t epoch = 0; epoch < options_.ppo.epochs && !stop; ++epoch) {
     BeginEpoch(epoch);
     for (int b = 0; b < Minibatches() && !stop; ++b) MILL_RETURN_IF_ERROR(RunMinibatch(b, report, stop));
@@ -229,14 +248,14 @@ StatusOr<PpoReport> PpoLearner::Update(std::span<const SegmentView> segments, do
 Status PpoLearner::RunMinibatch(int minibatch, PpoReport& report, bool& stop) {
   const int size = static_cast<int>(options_.ppo.minibatch_size), total = static_cast<int>(samples_.size());
   const int first = minibatch * size, count = std::min(size, total - first);
-  const ShiftScale norm = advantage_scale_[static_cast<size_t>(minibatch)];
+  const ShiftScale scale = advantage_scale_[static_cast<size_t>(minibatch)];
   coefs_ = PpoCoefs{.clip_range = static_cast<float>(report.clip_range),
                     .value_clip = static_cast<float>(options_.ppo.value_clip),
                     .entropy_coef = static_cast<float>(options_.ppo.entropy_coef),
                     .value_coef = static_cast<float>(options_.ppo.value_coef),
                     .inv_count = 1.0f / static_cast<float>(count),
-                    .adv_shift = norm.shift,
-                    .adv_scale = norm.scale};
+                    .adv_shift = scale.shift,
+                    .adv_scale = scale.scale};
   const int shards = ShardsOf(count), rows = (count + shards - 1) / shards;
   threads_.ParallelFor(shards, [&](int shard, int worker) {
     const int begin = std::min(count, shard * rows), end = std::min(count, begin + rows);
@@ -244,9 +263,9 @@ Status PpoLearner::RunMinibatch(int minibatch, PpoReport& report, bool& stop) {
   });
   PpoStats sums{};
   for (int shard = 0; shard < shards; ++shard) sums.Add(shard_stats_[static_cast<size_t>(shard)]);
-  const double norm_squared = ReduceGradients(shards);
+  const double norm = ReduceGradients(shards, sums.kl_k3, 1.5 * options_.ppo.target_kl * count);
   ++report.minibatches;
-  if (sums.nonfinite > 0 || !std::isfinite(norm_squared)) {
+  if (sums.nonfinite > 0 || !std::isfinite(norm)) {
     if (options_.run.on_nonfinite == OnNonfinite::kSkip) {
       ++report.skipped;
       return absl::OkStatus();
@@ -264,14 +283,11 @@ Status PpoLearner::RunMinibatch(int minibatch, PpoReport& report, bool& stop) {
   report.approx_kl_k1 += sums.kl_k1 / count;
   report.approx_kl += sums.kl_k3 / count;
   report.clip_fraction += sums.clip_fraction / count;
-  report.grad_norm += std::sqrt(norm_squared);
-  // The minibatch that shows the policy has moved too far is not stepped on.
-  if (options_.ppo.target_kl > 0 && sums.kl_k3 / count > 1.5 * options_.ppo.target_kl) {
-    stop = true;
-    return absl::OkStatus();
-  }
+  report.grad_norm += norm;
+  stop = stop_ != 0;  // the minibatch that shows that the policy has moved too far is not stepped on
+  if (stop) return absl::OkStatus();
   adam_step_.lr = static_cast<float>(report.learning_rate);
-  Step(norm_squared);
+  Step();
   return absl::OkStatus();
 }
 
@@ -313,45 +329,56 @@ void PpoLearner::LossAndGradients(int rows, Worker& worker, PpoStats& stats, flo
   net_.Backward(packed_, x, encoder_.width(), rows, w, gradients);
 }
 
-// Adds the shards' gradients in order and returns the squared norm of the sum.
-double PpoLearner::ReduceGradients(int shards) {
-  const int n = static_cast<int>(net_.parameter_floats());
-  threads_.ParallelFor(GradReduce::Chunks(n), [&](int chunk, int) {
-    RunTile<GradReduce>(chunk, {.n = n,
-                                .shards = shards,
-                                .shard_gradients = shard_gradients_,
-                                .shard_stride = net_.parameter_floats(),
-                                .gradients = gradients_,
-                                .chunk_squares = chunk_squares_.data()});
-  });
-  double sum = 0;
-  for (double square : chunk_squares_) sum += square;
-  return sum;
+template <class F>
+void PpoLearner::ForEachTask(int tasks, const F& f) {
+  if (net_.parameter_floats() <= kSmallNet) {
+    for (int task = 0; task < tasks; ++task) f(task, 0);
+  } else {
+    threads_.ParallelFor(tasks, f);
+  }
 }
 
-void PpoLearner::Step(double norm_squared) {
+// Adds the shards' gradients in order, and decides on the step: its clip, and whether it is to be taken.
+// Returns the norm of the sum.
+double PpoLearner::ReduceGradients(int shards, double kl_sum, double kl_limit) {
+  const GradReduce::Params reduce{.n = static_cast<int>(net_.parameter_floats()),
+                                  .shards = shards,
+                                  .shard_gradients = shard_gradients_,
+                                  .shard_stride = net_.parameter_floats(),
+                                  .gradients = gradients_,
+                                  .chunk_squares = chunk_squares_.data()};
+  ForEachTask(GradReduce::Tiles(reduce), [&](int chunk, int) { RunTile<GradReduce>(chunk, reduce); });
+  float norm = 0;
+  RunSerial<ClipGlobalNorm>({.chunks = GradReduce::Tiles(reduce),
+                             .chunk_squares = chunk_squares_.data(),
+                             .max_norm = static_cast<float>(options_.ppo.max_grad_norm),
+                             .step = &adam_step_,
+                             .norm = &norm,
+                             .kl = options_.ppo.target_kl > 0 ? &kl_sum : nullptr,
+                             .kl_limit = kl_limit,
+                             .stop = &stop_});
+  return static_cast<double>(norm);
+}
+
+void PpoLearner::Step() {
   const PpoSection& ppo = options_.ppo;
   ++optimizer_steps_;
   adam_step_.Set(ppo.adam_beta1, ppo.adam_beta2, ppo.adam_eps, ppo.weight_decay,
                  static_cast<int64_t>(optimizer_steps_));
-  adam_step_.grad_scale =
-      ppo.max_grad_norm > 0 ? ClipScale(norm_squared, static_cast<float>(ppo.max_grad_norm)) : 1.0f;
-  const int n = static_cast<int>(net_.parameter_floats());
-  threads_.ParallelFor(GradReduce::Chunks(n), [&](int chunk, int) {
-    const int begin = chunk * GradReduce::kChunk, count = std::min(GradReduce::kChunk, n - begin);
-    RunSerial<Adam>({.w = parameters_ + begin,
-                     .g = gradients_ + begin,
-                     .m = adam_m_ + begin,
-                     .v = adam_v_ + begin,
-                     .n = count,
-                     .step = &adam_step_,
-                     .zero_grad = false});
-  });
-  PackWeights();
+  const Adam::Params adam{.w = parameters_,
+                          .g = gradients_,
+                          .m = adam_m_,
+                          .v = adam_v_,
+                          .n = static_cast<int>(net_.parameter_floats()),
+                          .step = &adam_step_,
+                          .zero_grad = false};  // GradReduce writes all of them anew
+  ForEachTask(Adam::Tiles(adam), [&](int chunk, int) { RunTile<Adam>(chunk, adam); });
+  ForEachTask(net_.pack_tasks(true), [&](int task, int) { net_.Pack(task, parameters_, packed_); });
 }
 
-void PpoLearner::PackWeights() {
-  threads_.ParallelFor(net_.pack_tasks(true), [&](int task, int) { net_.Pack(task, parameters_, packed_); });
+void PpoLearner::SkipUpdate(std::span<const SegmentView> segments) {
+  reward_scaler_.Observe(segments, threads_);
+  ++updates_;
 }
 
 std::vector<PpoLearner::StateTensor> PpoLearner::State() {

@@ -37,7 +37,8 @@ struct PpoReport {
 class PpoLearner {
  public:
   ~PpoLearner();
-  // group_rows: the rows of each segment of a batch. ResourceExhausted when memory does not suffice.
+  // group_rows: the rows of each segment of a batch. ResourceExhausted when memory does not suffice,
+  // InvalidArgument for a network of 2^31 parameters or more.
   static StatusOr<std::unique_ptr<PpoLearner>> Make(const RunOptions& options, const EnvSpec& spec,
                                                     const std::vector<int>& group_rows, ThreadPool& threads);
 
@@ -49,8 +50,8 @@ class PpoLearner {
   // the weights are then those of before the bad minibatch.
   StatusOr<PpoReport> Update(std::span<const SegmentView> segments, double progress);
 
-  // Counts an update whose batch is not to be trained on.
-  void SkipUpdate() { ++updates_; }
+  // Counts an update whose batch is not to be trained on; running statistics of rewards go on.
+  void SkipUpdate(std::span<const SegmentView> segments);
 
   uint64_t updates() const { return updates_; }
   const ActorCritic& net() const { return net_; }
@@ -74,6 +75,7 @@ class PpoLearner {
 
   struct Worker;
   void PrepareSegment(size_t group, Worker& worker);
+  void IsolateInvalidSteps(const SegmentView& segment, const float* reward, float* next_value) const;
   void BootstrapValues(const SegmentView& segment, float* next_value, Worker& worker);
   void ListSamples();
   void ExplainedVariance(PpoReport& report) const;
@@ -82,9 +84,10 @@ class PpoLearner {
   Status RunMinibatch(int minibatch, PpoReport& report, bool& stop);
   void TrainShard(int shard, int first, int count, Worker& worker);
   void LossAndGradients(int rows, Worker& worker, PpoStats& stats, float* gradients);
-  double ReduceGradients(int shards);
-  void Step(double norm);
-  void PackWeights();
+  double ReduceGradients(int shards, double kl_sum, double kl_limit);
+  template <class F>
+  void ForEachTask(int tasks, const F& f);
+  void Step();
 
   const RunOptions options_;
   const EnvSpec spec_;
@@ -99,7 +102,7 @@ class PpoLearner {
   float *parameters_ = nullptr, *gradients_ = nullptr, *adam_m_ = nullptr,
         *adam_v_ = nullptr;                          // [parameter_floats]
   float* packed_ = nullptr;                          // [packed_floats]
-  float* shard_gradients_ = nullptr;                 // [kMaxShards, parameter_floats]
+  float* shard_gradients_ = nullptr;                 // [shards of a minibatch, parameter_floats]
   float *advantage_ = nullptr, *ret_ = nullptr;      // [capacity], a stride a segment
   float *next_value_ = nullptr, *reward_ = nullptr;  // [capacity]
 
@@ -113,6 +116,7 @@ class PpoLearner {
   std::vector<double> chunk_squares_;
   PpoCoefs coefs_{};
   AdamStep adam_step_{};
+  int32_t stop_ = 0;  // set where target_kl ends an update
   uint64_t updates_ = 0, optimizer_steps_ = 0;
 };
 

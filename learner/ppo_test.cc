@@ -80,7 +80,8 @@ struct Batch {
     segments[0].truncated()[6] = 1;
     segments[0].final_index()[0] = 6;
     segments[0].final_count() = 1;
-    segments[1].valid()[2] = 0;
+    segments[1].valid()[2] = 0;  // as the pool leaves one: cut off, with no final observation
+    segments[1].truncated()[2] = 1;
   }
   // Actions in turn; masks that forbid one logit in some rows, never the action taken.
   static void FillDiscrete(const EnvSpec& spec, const SegmentView& s) {
@@ -156,7 +157,10 @@ class Reference {
         if (truncated) next = Value(reinterpret_cast<const float*>(s.final_obs(0, 0)));
         const double delta = s.reward()[i] + (terminated ? 0 : options_.ppo.gamma * next) - s.value()[i];
         carry = delta + (terminated || truncated ? 0 : options_.ppo.gamma * options_.ppo.gae_lambda * carry);
-        if (s.valid()[i] == 0) continue;
+        if (s.valid()[i] == 0) {
+          carry = 0;  // nothing passes an invalid step
+          continue;
+        }
         samples_.push_back({reinterpret_cast<const float*>(s.obs(0, 0)) + i * 4,
                             static_cast<const float*>(s.action()) + i * width,
                             spec_.action_mask ? s.mask() + i * spec_.action.outputs() : nullptr,

@@ -16,25 +16,28 @@ RunningStats View(std::vector<double>& state, int dims) {
 }
 }  // namespace
 
-ObsStatistics::ObsStatistics(int width, size_t groups)
-    : width_(width),
-      state_(static_cast<size_t>(2 * width + 1)),
-      partial_(groups, state_),
-      raw_(groups, std::vector<float>(static_cast<size_t>(kBlock * width))),
-      moments_(groups, std::vector<double>(static_cast<size_t>(2 * width))) {
+ObsStatistics::ObsStatistics(bool enabled, int width, size_t groups, int threads) : width_(width) {
+  if (!enabled) return;
+  const auto w = static_cast<size_t>(width), n = static_cast<size_t>(threads);
+  state_.resize(2 * w + 1);
   InitRunningStats(View(state_, width));
+  partial_.assign(groups, state_);
+  raw_.assign(n, std::vector<float>(kBlock * w));
+  moments_.assign(n, std::vector<double>(2 * w));
 }
 
-void ObsStatistics::ObserveSegment(const SegmentView& segment, const ObsEncoder& encoder, size_t group) {
+void ObsStatistics::ObserveSegment(const SegmentView& segment, const ObsEncoder& encoder, size_t group,
+                                   size_t thread) {
   const RunningStats partial = View(partial_[group], width_);
   InitRunningStats(partial, 0.0);
-  float* raw = raw_[group].data();
-  double* mean = moments_[group].data();
+  float* raw = raw_[thread].data();
+  double* mean = moments_[thread].data();
   const int total = segment.layout().samples();
   for (int first = 0; first < total; first += kBlock) {
     const int rows = std::min(kBlock, total - first);
-    for (int i = 0; i < rows; ++i)
-      encoder.RawRow(segment, 1, first + i, raw + static_cast<size_t>(i * width_));
+    for (int i = 0; i < rows; ++i) {
+      encoder.RawRow(segment, 1, first + i, raw + static_cast<size_t>(i) * static_cast<size_t>(width_));
+    }
     RunSerial<BatchMoments>(
         {.rows = rows, .dims = width_, .x = raw, .ld = width_, .mean = mean, .variance = mean + width_});
     MergeInto(partial, mean, mean + width_, rows);
@@ -43,8 +46,9 @@ void ObsStatistics::ObserveSegment(const SegmentView& segment, const ObsEncoder&
 
 void ObsStatistics::Observe(std::span<const SegmentView> segments, const ObsEncoder& encoder,
                             ThreadPool& threads) {
-  threads.ParallelFor(static_cast<int>(segments.size()), [&](int group, int) {
-    ObserveSegment(segments[static_cast<size_t>(group)], encoder, static_cast<size_t>(group));
+  threads.ParallelFor(static_cast<int>(segments.size()), [&](int group, int worker) {
+    ObserveSegment(segments[static_cast<size_t>(group)], encoder, static_cast<size_t>(group),
+                   static_cast<size_t>(worker));
   });
   for (auto& partial : partial_) {
     const RunningStats p = View(partial, width_);
@@ -96,11 +100,12 @@ void RewardScaler::Observe(std::span<const SegmentView> segments, ThreadPool& th
 
 const float* RewardScaler::Scaled(const SegmentView& segment, float* scratch) const {
   if (!scale_ && clip_ <= 0) return segment.reward();
-  const double inv = scale_ ? 1.0 / std::sqrt(state_[1] + kVarianceEpsilon) : 1.0;
   const double clip = clip_ > 0 ? clip_ : INFINITY;
   const int n = segment.layout().samples();
   for (int i = 0; i < n; ++i) {
-    scratch[i] = static_cast<float>(std::clamp(static_cast<double>(segment.reward()[i]) * inv, -clip, clip));
+    const double reward = segment.reward()[i];
+    scratch[i] =
+        static_cast<float>(scale_ ? ScaleReward(reward, state_[1], clip) : std::clamp(reward, -clip, clip));
   }
   return scratch;
 }

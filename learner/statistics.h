@@ -16,7 +16,8 @@ namespace millrace {
 
 class ObsStatistics {
  public:
-  ObsStatistics(int width, size_t groups);
+  // Holds memory only when `enabled`; a block of rows a thread.
+  ObsStatistics(bool enabled, int width, size_t groups, int threads);
 
   // Merges the observations of steps 1 .. T: those of step 0 were the last rollout's T.
   void Observe(std::span<const SegmentView> segments, const ObsEncoder& encoder, ThreadPool& threads);
@@ -26,13 +27,13 @@ class ObsStatistics {
   std::span<double> State() { return state_; }  // mean [D], variance [D], count [1]
 
  private:
-  void ObserveSegment(const SegmentView& segment, const ObsEncoder& encoder, size_t group);
+  void ObserveSegment(const SegmentView& segment, const ObsEncoder& encoder, size_t group, size_t thread);
 
   int width_;
   std::vector<double> state_;
   std::vector<std::vector<double>> partial_;  // [group]: as state_
-  std::vector<std::vector<float>> raw_;       // [group]: a block of rows, [kBlock, D] f32
-  std::vector<std::vector<double>> moments_;  // [group]: mean and variance of a block
+  std::vector<std::vector<float>> raw_;       // [thread]: a block of rows, [kBlock, D] f32
+  std::vector<std::vector<double>> moments_;  // [thread]: mean and variance of a block
 };
 
 class RewardScaler {

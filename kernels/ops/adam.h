@@ -39,7 +39,8 @@ struct AdamStep {
 };
 
 // From the chunks' sums of squares to the step: the total in chunk order, the clip scale, and skip where it
-// is not finite. One tile of one rank's work.
+// is not finite. With a limit on the KL estimate a minibatch beyond it sets `stop`, which stays set: this
+// step and those that follow are skipped, so a graph can hold a whole update. One tile of one rank's work.
 struct ClipGlobalNorm {
   struct Params {
     int chunks;
@@ -47,6 +48,9 @@ struct ClipGlobalNorm {
     float max_norm;               // 0 or less: no clipping
     AdamStep* step;               // grad_scale and skip written
     float* norm;                  // [1] the norm before clipping
+    const double* kl = nullptr;   // [1] the minibatch's sum of KL estimates, or null: no limit
+    double kl_limit = 0.0;        // of that sum
+    int32_t* stop = nullptr;      // [1] with kl: read and written
   };
   struct Shared {};
 
@@ -59,6 +63,10 @@ struct ClipGlobalNorm {
       for (int i = 0; i < p.chunks; ++i) total += p.chunk_squares[i];
       p.step->grad_scale = ClipScale(total, static_cast<double>(p.max_norm));
       p.step->skip = total <= 1.7976931348623157e308 ? 0 : 1;
+      if (p.kl != nullptr) {
+        if (*p.kl > p.kl_limit) *p.stop = 1;
+        if (*p.stop != 0) p.step->skip = 1;
+      }
       *p.norm = static_cast<float>(sqrt(total));
     }
     team.Sync();
@@ -66,6 +74,7 @@ struct ClipGlobalNorm {
 };
 
 struct Adam {
+  static constexpr float kMomentFloor = 1e-30f;  // below it a moment is 0
   static constexpr int kChunk = GradReduce::kChunk;
 
   struct Params {
@@ -105,8 +114,9 @@ struct Adam {
       const float g = grad[i] * s.grad_scale;
       const float first = s.beta1 * m[i] + s.one_minus_beta1 * g;
       const float second = s.beta2 * v[i] + s.one_minus_beta2 * (g * g);
-      m[i] = first;
-      v[i] = second;
+      // A moment whose gradient has become 0 would decay into denormals and stay there, many times slower.
+      m[i] = Abs(first) < kMomentFloor ? 0.0f : first;
+      v[i] = second < kMomentFloor ? 0.0f : second;
       w[i] = keep * w[i] - rate * first / (Sqrt(second * s.inv_bias2) + s.eps);
     }
   }

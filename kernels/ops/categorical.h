@@ -214,12 +214,12 @@ struct SampleCategorical {
   template <class Team>
   static MILL_HD void Score(Team& team, const Params& p, const float* logits, int rows, Shared& s) {
     for (int r = team.rank(); r < rows; r += team.size()) {
-      s.log_prob[r] += logits[static_cast<size_t>(r) * p.ld + s.action[r]] - s.max[r];
+      s.max[r] = logits[static_cast<size_t>(r) * p.ld + s.action[r]] - s.max[r];  // the chosen logit, shifted
     }
     MILL_SIMD
     for (int r = team.rank(); r < rows; r += team.size()) {
       const float log_sum = Log(s.sum[r]);
-      s.log_prob[r] -= log_sum;
+      s.log_prob[r] += s.max[r] - log_sum;  // in PpoLoss's order, so that the first ratio of an update is 1
       s.entropy[r] += log_sum - s.dot[r] / s.sum[r];
     }
   }

@@ -9,8 +9,6 @@
 
 namespace millrace {
 
-inline constexpr int kChunk = 4096;  // floats of the flat buffer in one tile; part of the bits, not a setting
-
 struct GradReduce {
   static constexpr int kChunk =
       4096;  // floats of the flat buffer in one tile; part of the bits, not a setting

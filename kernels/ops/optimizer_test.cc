@@ -103,6 +103,35 @@ TEST(GradClip, SkipsWhatIsNotFinite) {
   }
 }
 
+TEST(GradClip, AnEstimateBeyondTheKlLimitStopsTheRestOfTheUpdate) {
+  const double squares = 4.0;
+  float norm;
+  AdamStep step;
+  int32_t stop = 0;
+  const auto gate = [&](double kl) {
+    RunSerial<ClipGlobalNorm>({1, &squares, 0.0f, &step, &norm, &kl, 0.5, &stop});
+    return step.skip;
+  };
+  EXPECT_EQ(gate(0.4), 0);
+  EXPECT_EQ(gate(0.6), 1);
+  EXPECT_EQ(stop, 1);
+  EXPECT_EQ(gate(0.4), 1);  // the flag stays
+}
+
+TEST(Adam, AMomentWithoutGradientsBecomesZeroAndNeverDenormal) {
+  AdamStep step;
+  step.lr = 1e-3f;
+  float w = 1.0f, g = 0.0f, m = 1e-3f, v = 1e-6f;
+  for (int t = 1; t <= 100000; ++t) {
+    step.Set(0.9, 0.999, 1e-8, 0.0, t);
+    RunSerial<Adam>({&w, &g, &m, &v, 1, &step, false});
+    ASSERT_TRUE(m == 0.0f || std::abs(m) > 1e-31f);
+    ASSERT_TRUE(v == 0.0f || v > 1e-31f);
+  }
+  EXPECT_EQ(m, 0.0f);
+  EXPECT_EQ(v, 0.0f);
+}
+
 void FollowAdam(const char* name, double eps, double decay) {
   const auto& g = Golden("adam");
   float w = g.at("theta0").get<float>(), m = 0.0f, v = 0.0f;

@@ -276,6 +276,35 @@ TEST(Program, WarmStartTakesTheWeightsOnly) {
   EXPECT_EQ(Json::parse(ReadText(warm + "/summary.json"))["updates"], 20);
 }
 
+TEST(Program, AnEvaluationThatDoesNotEndCostsNothingButAWarning) {
+  const std::string dir = FreshDir("endless-eval");
+  const Result result =
+      Mill(kSmall + "--set env.id=Null --set env.params.episode_length=0 --set env.params.obs=4" +
+           " --set env.params.actions=2 --set eval.every=2000 --set eval.episodes=1 --run " + dir);
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("evaluation failed: "));
+  EXPECT_FALSE(Checkpoints(dir).empty());
+}
+
+TEST(Program, AResumedRunKeepsItsCourseAndItsConfigSaysWhatWasChanged) {
+  const std::string dir = FreshDir("course");
+  ASSERT_EQ(Mill(kSmall + "--set eval.every=5000 --set eval.episodes=3 --run " + dir).code, 0);
+  const Json before = Json::parse(ReadText(dir + "/summary.json"));
+  const Result nothing = Mill("train --resume " + dir);
+  EXPECT_EQ(nothing.code, 0) << nothing.output;
+  EXPECT_THAT(nothing.output, HasSubstr("nothing to do"));
+  EXPECT_EQ(Json::parse(ReadText(dir + "/summary.json")), before);
+  const Result seed = Mill("train --resume " + dir + " --seed 9 --steps 6144");
+  EXPECT_EQ(seed.code, 2) << seed.output;
+  EXPECT_THAT(seed.output, HasSubstr("run.seed: a resumed run keeps its 1"));
+  EXPECT_EQ(Mill("train --resume " + dir + " --set env.group_rows=2 --steps 6144").code, 2);
+  ASSERT_EQ(Mill("train --resume " + dir + " --steps 6144 --set run.stop_window=7").code, 0);
+  EXPECT_THAT(ReadText(dir + "/config.yaml"), HasSubstr("steps: 6144"));
+  const Json after = Json::parse(ReadText(dir + "/summary.json"));
+  EXPECT_EQ(after["steps"], 6144);
+  EXPECT_TRUE(after["eval_return_mean"].is_number());
+}
+
 struct Bad {
   const char* arguments;  // RUN stands for a finished run's folder, FILE for a file in its way
   const char* message;
