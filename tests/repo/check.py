@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks of the source tree itself, standard library only.
 
-    check.py [--root DIR] includes|heads|length|words|readme ...
+    check.py [--root DIR] includes|heads|length|words|readme|settings ...
 
 Prints one line a finding, `path:line: what is wrong`, and exits with 1 where there is one.
 """
@@ -120,8 +120,54 @@ def check_readme(root):
             yield pathlib.Path("README.md"), number, f"no such preset: {argument}"
 
 
+def settings_of(proto):
+    """{"ppo.epochs": (line, default)} of the schema's text; the default as its comment states it."""
+    fields, section, sections, comment = {}, None, {}, ""
+    for number, line in enumerate(proto, 1):
+        if match := re.match(r"message (\w+)", line):
+            section = match[1]
+        elif match := re.match(r"\s*//\s*(.*)", line):
+            comment += match[1] + " "
+            continue
+        elif match := re.match(r"\s*(?:optional |repeated )?(\w+|map<.*>) (\w+) = \d+", line):
+            default = re.search(r"\bDefault (.+?)(?::|\.(?: |$))", comment)
+            fields[section, match[2]] = (number, default[1] if default else None)
+            if section == "RunConfig" and match[1].endswith("Section"):
+                sections[match[1]] = match[2]
+                del fields[section, match[2]]
+        comment = ""
+    sections["RunConfig"] = ""
+    return {f"{sections[s]}.{name}".lstrip("."): found for (s, name), found in fields.items() if s in sections}
+
+
+def check_settings(root):
+    """docs/settings.md has each setting of the schema once, with its default, and names no other."""
+    proto, page = pathlib.Path("proto/millrace/v1/config.proto"), pathlib.Path("docs/settings.md")
+    known = settings_of(lines(root, proto))
+    sections = {key.split(".")[0] for key in known}
+    seen = set()
+    for number, line in enumerate(lines(root, page), 1):
+        for key in re.findall(r"`(\w+\.\w+)[^`]*`", line):
+            if key.split(".")[0] in sections and key not in known:
+                yield page, number, f"no such setting: {key}"
+        row = re.match(r"\| `([\w.]+)` \| `?([^`|]*?)`? \|", line)
+        if not row:
+            continue
+        key, default = row[1], row[2]
+        if key not in known and key.split(".")[0] not in sections:
+            yield page, number, f"no such setting: {key}"
+        elif key in seen:
+            yield page, number, f"a second row for {key}"
+        elif key in known and default != known[key][1]:
+            yield page, number, f"{key}: the default is {known[key][1]}, not {default}"
+        seen.add(key)
+    for key, (number, _) in known.items():
+        if key not in seen:
+            yield proto, number, f"{key} has no row in {page}"
+
+
 CHECKS = {"includes": check_includes, "heads": check_heads, "length": check_length, "words": check_words,
-          "readme": check_readme}
+          "readme": check_readme, "settings": check_settings}
 
 
 def main():

@@ -86,6 +86,38 @@ class CheckTest(unittest.TestCase):
         for line in ("./mill train nothing", "./mill tarin cartpole", "millrace evaluate x"):
             self.assertEqual(len(self.findings("readme", tree | {"README.md": f"    {line}\n"})), 1, line)
 
+    def test_settings(self):
+        proto = ("message FieldRule {\n  optional double min = 1;\n}\n"
+                 "message RunConfig {\n  reserved 9 to 31;  // later\n"
+                 "  // What learns: ppo. Default ppo. Read often.\n"
+                 "  optional string algorithm = 1;\n  PpoSection ppo = 5;\n}\n"
+                 "message PpoSection {\n  // Passes. Default 10.\n"
+                 "  optional uint32 epochs = 3 [(rule) = {min: 1}];\n"
+                 "  // Empty: none.\n  // Default {}.\n  map<string, string> params = 4;\n}\n")
+        rows = ["| `algorithm` | `ppo` | | |", "| `ppo.epochs` | `10` | | of `ppo.params` |",
+                "| `ppo.params` | `{}` | | |"]
+        page = "\n".join(["| key | default | | |", "|---|---|---|---|", *rows,
+                          "`--set ppo.epochs=4`, see `other.md`", ""])
+        tree = {"proto/millrace/v1/config.proto": proto, "docs/settings.md": page}
+        self.assertEqual(self.findings("settings", tree), [])
+        broken = {
+            page.replace(rows[1] + "\n", ""): "ppo.epochs has no row",
+            page.replace(rows[0] + "\n", ""): "algorithm has no row",
+            page + "| `ppo.clip` | `1` | | |\n": "no such setting: ppo.clip",
+            page + "| `more` | `1` | | |\n": "no such setting: more",
+            page + "As `ppo.epoch=1` says.\n": "no such setting: ppo.epoch",
+            page + rows[2] + "\n": "a second row for ppo.params",
+            page.replace("`10`", "`11`"): "ppo.epochs: the default is 10, not 11",
+        }
+        for text, message in broken.items():
+            found = self.findings("settings", tree | {"docs/settings.md": text})
+            self.assertEqual(len(found), 1, (message, found))
+            self.assertIn(message, found[0])
+        later = proto.replace("  // Empty", "  // Default 1.\n  optional double clip = 9;\n  // Empty")
+        found = self.findings("settings", tree | {"proto/millrace/v1/config.proto": later})
+        self.assertEqual(len(found), 1, found)
+        self.assertIn("ppo.clip has no row", found[0])
+
 
 if __name__ == "__main__":
     unittest.main()
