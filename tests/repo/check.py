@@ -137,7 +137,7 @@ def settings_of(proto):
                 del fields[section, match[2]]
         comment = ""
     sections["RunConfig"] = ""
-    return {f"{sections[s]}.{name}".lstrip("."): found for (s, name), found in fields.items() if s in sections}
+    return {f"{sections[s]}.{name}".lstrip("."): at for (s, name), at in fields.items() if s in sections}
 
 
 def check_settings(root):
