@@ -177,32 +177,40 @@ Status CheckExtras(const CLI::App& app) {
 
 template <class T>
 Status Whole(const CLI::App& app, const char* flag, const std::string& text, uint64_t least,
-             std::optional<T>& value) {
+             std::optional<T>& value, uint64_t most = std::numeric_limits<T>::max()) {
   if (app.count(flag) == 0) return absl::OkStatus();
   const StatusOr<absl::int128> whole = ParseWhole(text);
   if (!whole.ok()) return Wrong(app, absl::StrCat(flag, ": ", std::string(whole.status().message())));
-  if (*whole < least || *whole > std::numeric_limits<T>::max()) {
-    return Wrong(app, absl::StrCat(flag, ": ", text, " is out of range; must be between ", least, " and ",
-                                   std::numeric_limits<T>::max()));
+  if (*whole < least || *whole > most) {
+    return Wrong(app,
+                 absl::StrCat(flag, ": ", text, " is out of range; must be between ", least, " and ", most));
   }
   value = static_cast<T>(*whole);
   return absl::OkStatus();
 }
+
+constexpr uint64_t kMaxThreads = 1024;        // as run.threads
+constexpr uint64_t kMaxEpisodes = 1'000'000;  // as eval.episodes
 
 StatusOr<Command> FinishTrain(const CLI::App& app, Raw& raw) {
   TrainCommand& train = raw.train;
   if (train.source.empty() && train.resume.empty()) {
     return Wrong(app, "name a preset (`millrace presets` lists them) or a YAML file");
   }
+  if (!train.resume.empty() && !(train.source.empty() && train.run_dir.empty())) {
+    return Wrong(
+        app,
+        "--resume goes on in its own folder by its own configuration: no preset, file or --run beside it");
+  }
   MILL_RETURN_IF_ERROR(Whole(app, "--seed", raw.seed, 0, train.seed));
   MILL_RETURN_IF_ERROR(Whole(app, "--steps", raw.steps, 1, train.steps));
-  MILL_RETURN_IF_ERROR(Whole(app, "--threads", raw.threads, 0, train.threads));
+  MILL_RETURN_IF_ERROR(Whole(app, "--threads", raw.threads, 0, train.threads, kMaxThreads));
   return Command(std::move(train));
 }
 
 StatusOr<Command> FinishEval(const CLI::App& app, Raw& raw) {
   if (raw.eval.run.empty()) return Wrong(app, "name the run's folder");
-  MILL_RETURN_IF_ERROR(Whole(app, "--episodes", raw.episodes, 1, raw.eval.episodes));
+  MILL_RETURN_IF_ERROR(Whole(app, "--episodes", raw.episodes, 1, raw.eval.episodes, kMaxEpisodes));
   MILL_RETURN_IF_ERROR(Whole(app, "--seed", raw.seed, 0, raw.eval.seed));
   return Command(std::move(raw.eval));
 }
@@ -217,7 +225,7 @@ StatusOr<Command> FinishPresets(const CLI::App& app, Raw& raw) {
 
 StatusOr<Command> FinishBench(const CLI::App& app, Raw& raw) {
   BenchCommand& bench = raw.bench;
-  MILL_RETURN_IF_ERROR(Whole(app, "--threads", raw.threads, 0, bench.threads));
+  MILL_RETURN_IF_ERROR(Whole(app, "--threads", raw.threads, 0, bench.threads, kMaxThreads));
   if (app.count("--seconds") > 0) {
     const StatusOr<double> seconds = ParseReal(raw.seconds);
     if (!seconds.ok())

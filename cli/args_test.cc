@@ -160,7 +160,7 @@ const Wrong kWrong[] = {
      "train "
      "--help`"},
     {{"train", "a", "--threads", "4294967296"},
-     "millrace train: --threads: 4294967296 is out of range; must be between 0 and 4294967295; see `millrace "
+     "millrace train: --threads: 4294967296 is out of range; must be between 0 and 1024; see `millrace "
      "train "
      "--help`"},
     {{"train", "a", "--steps", "0"},
@@ -169,7 +169,7 @@ const Wrong kWrong[] = {
      "--help`"},
     {{"eval"}, "millrace eval: name the run's folder; see `millrace eval --help`"},
     {{"eval", "a", "--episodes", "0"},
-     "millrace eval: --episodes: 0 is out of range; must be between 1 and 4294967295; see `millrace eval "
+     "millrace eval: --episodes: 0 is out of range; must be between 1 and 1000000; see `millrace eval "
      "--help`"},
     {{"eval", "a", "--jsn"}, "millrace eval: unknown flag --jsn; did you mean --json?"},
     {{"envs", "x"}, "millrace envs: one argument too many: \"x\"; see `millrace envs --help`"},

@@ -216,7 +216,7 @@ StatusOr<BenchResult> RunBench(const std::string& work, const BenchOptions& opti
     const std::string near = NearestName(work, names);
     return absl::InvalidArgumentError(
         absl::StrCat("unknown work ", work, near.empty() ? "" : absl::StrCat("; did you mean ", near, "?"),
-                     " `millrace bench list` names all"));
+                     "; `millrace bench list` names all"));
   }
   ThreadPool threads(static_cast<int>(options.threads > 0 ? options.threads : AvailableCpus()));
   if (absl::StartsWith(work, "env:")) return RunEnv(work.substr(4), options, threads);

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -51,7 +52,12 @@ struct Evaluated {
 
 StatusOr<Evaluated> EvaluateRun(const EvalCommand& command) {
   PosixFileSystem fs;
-  MILL_ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(fs, command.run, command.checkpoint));
+  std::vector<SkippedCheckpoint> skipped;
+  const absl::Cleanup report = [&skipped] {
+    for (const SkippedCheckpoint& s : skipped) std::fprintf(stderr, "skipped %s\n", s.reason.c_str());
+  };
+  MILL_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
+                        OpenCheckpoint(fs, command.run, command.checkpoint, &skipped));
   const auto config = checkpoint.content.metadata.find("config");
   if (config == checkpoint.content.metadata.end()) {
     return absl::InvalidArgumentError(absl::StrCat(checkpoint.path, ": no configuration in its metadata"));
@@ -134,7 +140,12 @@ int RunPresets(const PresetsCommand& command) {
   if (!command.show.empty()) {
     const StatusOr<Preset> preset = FindPreset(command.show);
     if (!preset.ok()) return Report(preset.status());
-    std::fputs(preset->text.c_str(), stdout);
+    if (command.json) {
+      const Json json = {{"name", preset->name}, {"summary", preset->summary}, {"text", preset->text}};
+      std::printf("%s\n", json.dump().c_str());
+    } else {
+      std::fputs(preset->text.c_str(), stdout);
+    }
     return 0;
   }
   Json list = Json::array();

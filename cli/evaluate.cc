@@ -67,14 +67,16 @@ class Collector {
 }  // namespace
 
 StatusOr<EvalResult> Evaluate(const EnvSection& env, const PolicyView& policy, int episodes, uint64_t seed,
-                              ThreadPool& threads) {
+                              ThreadPool& threads, bool (*stop)()) {
   EnvSection own = env;
   own.rows = static_cast<uint32_t>(std::min(episodes, kMaxRows));
   own.group_rows = 0;
   MILL_ASSIGN_OR_RETURN(auto pool, EnvPool::Make(own, seed ^ kSeedOffset, kHorizon, threads));
   Collector collector(episodes, static_cast<int>(own.rows));
+  const uint64_t most_steps = kMaxSteps * ((static_cast<uint64_t>(episodes) + own.rows - 1) / own.rows);
   for (uint64_t step = 0; collector.missing() > 0; step += kHorizon) {
-    if (step > kMaxSteps) {
+    if (stop != nullptr && stop()) return absl::CancelledError("stopped before its episodes had ended");
+    if (step > most_steps) {
       return absl::DeadlineExceededError(absl::StrCat(env.id, ": ", collector.missing(), " of ", episodes,
                                                       " evaluation episodes did not end within ", kMaxSteps,
                                                       " steps; set env.time_limit"));

@@ -21,6 +21,6 @@ struct EvalResult {
 // preferred. Random numbers come from `seed`. DeadlineExceeded when a row's episodes do not end within a
 // million steps.
 StatusOr<EvalResult> Evaluate(const EnvSection& env, const PolicyView& policy, int episodes, uint64_t seed,
-                              ThreadPool& threads);
+                              ThreadPool& threads, bool (*stop)() = nullptr);
 
 }  // namespace millrace

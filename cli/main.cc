@@ -24,20 +24,24 @@ int main(int argc, char** argv) {
   if (const Status cpu = CheckCpu(); !cpu.ok()) return Report(cpu);
   const StatusOr<Command> command = ParseArgs(argc, argv);
   if (!command.ok()) return Report(command.status());
-  return std::visit(Overloaded{
-                        [](const HelpCommand& c) {
-                          std::fputs(c.text.c_str(), stdout);
-                          return 0;
-                        },
-                        [](const VersionCommand&) {
-                          std::printf("millrace %s\n", MILLRACE_VERSION);
-                          return 0;
-                        },
-                        [&](const TrainCommand& c) { return RunTrain(c, started); },
-                        [](const EvalCommand& c) { return RunEval(c); },
-                        [](const EnvsCommand& c) { return RunEnvs(c); },
-                        [](const PresetsCommand& c) { return RunPresets(c); },
-                        [](const BenchCommand& c) { return RunBenchCommand(c); },
-                    },
-                    *command);
+  const int code = std::visit(Overloaded{
+                                  [](const HelpCommand& c) {
+                                    std::fputs(c.text.c_str(), stdout);
+                                    return 0;
+                                  },
+                                  [](const VersionCommand&) {
+                                    std::printf("millrace %s\n", MILLRACE_VERSION);
+                                    return 0;
+                                  },
+                                  [&](const TrainCommand& c) { return RunTrain(c, started); },
+                                  [](const EvalCommand& c) { return RunEval(c); },
+                                  [](const EnvsCommand& c) { return RunEnvs(c); },
+                                  [](const PresetsCommand& c) { return RunPresets(c); },
+                                  [](const BenchCommand& c) { return RunBenchCommand(c); },
+                              },
+                              *command);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    return Report(absl::DataLossError("cannot write to standard output"));
+  }
+  return code;
 }

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -14,6 +15,13 @@
 namespace millrace {
 namespace {
 
+// Tests run side by side.
+std::string FreshDir() {
+  const std::string dir = testing::TempDir() + "presets-" + std::to_string(getpid()) + "/";
+  std::filesystem::create_directories(dir);
+  return dir;
+}
+
 using ::testing::HasSubstr;
 
 std::vector<std::string> Names() {
@@ -24,7 +32,7 @@ std::vector<std::string> Names() {
 
 // A file in the test's temporary folder.
 std::string Write(const std::string& name, const std::string& text) {
-  const std::string path = testing::TempDir() + name;
+  const std::string path = FreshDir() + name;
   std::ofstream(path, std::ios::binary) << text;
   return path;
 }
@@ -92,7 +100,7 @@ TEST(Files, ErrorsNameTheFile) {
             absl::StrCat(bad, ":2: env.idd: unknown key; did you mean env.id?"));
   EXPECT_EQ(LoadPresetOrFile("missing.yaml", {}).status().message(),
             "missing.yaml: cannot be read: No such file or directory; check the path");
-  const std::string folder = testing::TempDir() + "folder.yaml";
+  const std::string folder = FreshDir() + "folder.yaml";
   std::filesystem::create_directory(folder);
   EXPECT_EQ(LoadPresetOrFile(folder, {}).status().message(),
             absl::StrCat(folder, ": is a folder; name a YAML file or a preset"));

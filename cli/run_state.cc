@@ -179,17 +179,30 @@ Status RestoreWeights(const Checkpoint& checkpoint, PpoLearner& learner) {
   return absl::OkStatus();
 }
 
-StatusOr<Checkpoint> OpenCheckpoint(FileSystem& fs, const std::string& run_or_file,
-                                    const std::string& which) {
+StatusOr<Checkpoint> OpenCheckpoint(FileSystem& fs, const std::string& run_or_file, const std::string& which,
+                                    std::vector<SkippedCheckpoint>* skipped) {
   if (absl::EndsWith(run_or_file, ".safetensors")) return LoadCheckpoint(fs, run_or_file);
-  if (absl::EndsWith(which, ".safetensors")) return LoadCheckpoint(fs, which);
   const std::string dir = JoinPath(run_or_file, "checkpoints");
   if (!FileExists(fs, dir)) {
-    return absl::NotFoundError(absl::StrCat(run_or_file, ": not a run's folder (it has no checkpoints/)"));
+    return absl::NotFoundError(absl::StrCat(run_or_file,
+                                            ": not a run's folder, for it has no checkpoints/; `millrace "
+                                            "train` says where it writes to"));
   }
-  const bool best = which != "latest" && FileExists(fs, BestCheckpointPath(dir));
-  if (best) return LoadCheckpoint(fs, BestCheckpointPath(dir));
-  return LoadLatestCheckpoint(fs, dir, nullptr);
+  if (absl::EndsWith(which, ".safetensors")) {
+    const std::string inside = JoinPath(dir, which);
+    return LoadCheckpoint(fs, FileExists(fs, inside) ? inside : which);
+  }
+  if (which == "best" && FileExists(fs, BestCheckpointPath(dir))) {
+    auto best = LoadCheckpoint(fs, BestCheckpointPath(dir));
+    if (best.ok()) return best;
+    return absl::InvalidArgumentError(
+        absl::StrCat(best.status().message(), "; --checkpoint latest takes another"));
+  }
+  if (which != "best" && which != "latest") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--checkpoint ", which, ": must be best, latest or the name of a .safetensors file"));
+  }
+  return LoadLatestCheckpoint(fs, dir, skipped);
 }
 
 }  // namespace millrace

@@ -78,8 +78,10 @@ struct RunState {
 // Loads weights and statistics only, for evaluation and warm start; the optimizer and the counters stay new.
 Status RestoreWeights(const Checkpoint& checkpoint, PpoLearner& learner);
 
-// Opens a checkpoint, `run_or_file` or one of that run's. `which`: "latest", a file's name, or "best" and "":
-// the best, the latest where none is best.
-StatusOr<Checkpoint> OpenCheckpoint(FileSystem& fs, const std::string& run_or_file, const std::string& which);
+// Opens a checkpoint: `run_or_file` itself where that is a .safetensors file, else one of that run. `which`:
+// "best" (the latest where the run has none), "latest", or the name of a file in its checkpoints/ or
+// anywhere. Damaged ones that "latest" passes over are added to `skipped`, if given.
+StatusOr<Checkpoint> OpenCheckpoint(FileSystem& fs, const std::string& run_or_file, const std::string& which,
+                                    std::vector<SkippedCheckpoint>* skipped);
 
 }  // namespace millrace

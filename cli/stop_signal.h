@@ -1,5 +1,5 @@
-// SIGINT and SIGTERM ask a run to stop after a checkpoint; a second one ends the process at once with code
-// 130.
+// SIGINT, SIGTERM and SIGHUP ask a run to stop after a checkpoint; a second one ends the process at once with
+// code 130.
 #pragma once
 
 namespace millrace {

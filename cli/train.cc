@@ -36,6 +36,8 @@ double Seconds(Clock::time_point t) {
   return std::chrono::duration<double>(t.time_since_epoch()).count();
 }
 
+constexpr auto kCheckpointInterval = std::chrono::seconds(60);  // however long an update takes
+
 enum class Outcome { kDone, kStopped };
 
 // Everything of one `train` command. Members are made in the order in which the command goes.
@@ -52,6 +54,7 @@ class TrainSession {
   Status Finish(const StatusOr<Outcome>& outcome);
 
  private:
+  Status CreateDir();
   Status PrepareNew();
   Status PrepareResumed();
   Status CheckSameCourse(const Checkpoint& checkpoint) const;
@@ -86,6 +89,7 @@ class TrainSession {
   Curve curve_;
   std::string last_checkpoint_;
   uint64_t checkpointed_update_ = 0;
+  Clock::time_point checkpointed_at_ = Clock::now();
   double target_wall_seconds_ = 0;  // from the command's start
 };
 
@@ -94,19 +98,32 @@ void TrainSession::Say(const std::string& line) {
   Show(line + "\n");
 }
 
+// A name of our own making may be taken by a run that began in the same second: the next one is tried.
+Status TrainSession::CreateDir() {
+  const bool named = !options_.run.dir.empty();
+  for (int attempt = 0;; ++attempt) {
+    if (!named) {
+      const std::time_t now = std::time(nullptr);
+      std::tm local = {};
+      localtime_r(&now, &local);
+      options_.run.dir = DefaultRunDir(fs_, options_.run.name, options_.run.seed, local);
+    }
+    StatusOr<RunDir> created = RunDir::Create(fs_, options_.run.dir);
+    const bool taken = absl::IsAlreadyExists(created.status()) || absl::IsAborted(created.status());
+    if (taken && !named && attempt < 100) continue;
+    MILL_RETURN_IF_ERROR(created.status());
+    dir_.emplace(*std::move(created));
+    return absl::OkStatus();
+  }
+}
+
 Status TrainSession::PrepareNew() {
   const std::vector<std::string> overrides = command_.Overrides();
   MILL_ASSIGN_OR_RETURN(options_, LoadPresetOrFile(command_.source, overrides));
   if (!command_.run_dir.empty()) options_.run.dir = command_.run_dir;
-  if (options_.run.dir.empty()) {
-    const std::time_t now = std::time(nullptr);
-    std::tm local = {};
-    localtime_r(&now, &local);
-    options_.run.dir = DefaultRunDir(fs_, options_.run.name, options_.run.seed, local);
-  }
   MILL_ASSIGN_OR_RETURN(trainer_, Trainer::Make(options_));
   MILL_RETURN_IF_ERROR(WarmStart());
-  MILL_ASSIGN_OR_RETURN(dir_, RunDir::Create(fs_, options_.run.dir));
+  MILL_RETURN_IF_ERROR(CreateDir());
   MILL_RETURN_IF_ERROR(dir_->WriteConfig(ToYaml(options_)));
   MILL_ASSIGN_OR_RETURN(store_, CheckpointStore::Open(fs_, dir_->checkpoints_dir()));
   return absl::OkStatus();
@@ -121,10 +138,13 @@ Status TrainSession::PrepareResumed() {
   MILL_ASSIGN_OR_RETURN(store_, CheckpointStore::Open(fs_, dir_->checkpoints_dir()));
   std::vector<SkippedCheckpoint> skipped;
   const StatusOr<Checkpoint> latest = LoadLatestCheckpoint(fs_, dir_->checkpoints_dir(), &skipped);
-  for (const SkippedCheckpoint& s : skipped) Say(absl::StrCat("skipped ", s.path, ": ", s.reason));
+  for (const SkippedCheckpoint& s : skipped) Say(absl::StrCat("skipped ", s.reason));
   if (absl::IsNotFound(latest.status())) {
-    if (!skipped.empty()) {
-      return absl::DataLossError(absl::StrCat(dir_->path(), ": none of its checkpoints can be read"));
+    const auto lines = fs_.Size(dir_->metrics_path());
+    if (!skipped.empty() || (lines.ok() && *lines > 0)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          dir_->path(), ": the run has begun, but no checkpoint of it can be read; bring one back into ",
+          dir_->checkpoints_dir(), ", or begin a new run in another folder with --run"));
     }
     Say(absl::StrCat(dir_->path(), " has no checkpoint yet: the run begins anew"));
     return WarmStart();
@@ -159,7 +179,8 @@ Status TrainSession::CheckSameCourse(const Checkpoint& checkpoint) const {
 
 Status TrainSession::WarmStart() {
   if (options_.run.warm_start.empty()) return absl::OkStatus();
-  MILL_ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(fs_, options_.run.warm_start, ""));
+  MILL_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
+                        OpenCheckpoint(fs_, options_.run.warm_start, "best", nullptr));
   MILL_RETURN_IF_ERROR(RestoreWeights(checkpoint, trainer_->learner()));
   Say(absl::StrCat("weights from ", checkpoint.path));
   return absl::OkStatus();
@@ -190,6 +211,7 @@ Status TrainSession::SaveCheckpoint() {
                               return store_->Save(trainer_->learner().updates(), data);
                             }));
   checkpointed_update_ = trainer_->learner().updates();
+  checkpointed_at_ = Clock::now();
   return store_->Keep(options.checkpoint.keep);
 }
 
@@ -197,7 +219,7 @@ Status TrainSession::EvaluateIfDue(MetricsRow& row, bool last) {
   RunState& state = trainer_->state();
   if (options_.eval.every == 0 || (state.steps < state.next_eval && !last)) return absl::OkStatus();
   while (state.next_eval <= state.steps) state.next_eval += options_.eval.every;
-  const StatusOr<EvalResult> evaluated = trainer_->EvaluateNow();
+  const StatusOr<EvalResult> evaluated = trainer_->EvaluateNow(StopRequested);
   if (!evaluated.ok()) {  // training is sound all the same
     Say(absl::StrCat("evaluation failed: ", evaluated.status().message()));
     return absl::OkStatus();
@@ -243,7 +265,9 @@ Status TrainSession::AfterUpdate(MetricsRow& row) {
   MILL_RETURN_IF_ERROR(EvaluateIfDue(row, trainer_->Done()));
   MILL_RETURN_IF_ERROR(Record(row));
   const uint32_t every = options_.checkpoint.every;
-  return every > 0 && row.update % every == 0 ? SaveCheckpoint() : absl::OkStatus();
+  const bool due =
+      every > 0 && (row.update % every == 0 || Clock::now() - checkpointed_at_ > kCheckpointInterval);
+  return due ? SaveCheckpoint() : absl::OkStatus();
 }
 
 StatusOr<Outcome> TrainSession::Loop() {

@@ -148,9 +148,9 @@ StatusOr<MetricsRow> Trainer::Iterate() {
   return row;
 }
 
-StatusOr<EvalResult> Trainer::EvaluateNow() {
+StatusOr<EvalResult> Trainer::EvaluateNow(bool (*stop)()) {
   return Evaluate(options_.env, learner_->policy(), static_cast<int>(options_.eval.episodes),
-                  options_.run.seed, *threads_);
+                  options_.run.seed, *threads_, stop);
 }
 
 }  // namespace millrace

@@ -30,7 +30,7 @@ class Trainer {
   // The run's steps are done, or the target that ends it early is reached.
   bool Done() const;
   // Evaluation by the run's seed; the same episodes every time, none of them a training episode.
-  StatusOr<EvalResult> EvaluateNow();
+  StatusOr<EvalResult> EvaluateNow(bool (*stop)() = nullptr);
 
   PpoLearner& learner() { return *learner_; }
   EnvPool& pool() { return *pool_; }

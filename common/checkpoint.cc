@@ -137,9 +137,8 @@ StatusOr<Checkpoint> LoadLatestCheckpoint(FileSystem& fs, const std::string& dir
     if (checkpoint.ok()) return checkpoint;
     if (skipped != nullptr) skipped->push_back({file.path, std::string(checkpoint.status().message())});
   }
-  return absl::NotFoundError(files.empty()
-                                 ? Cat(dir, ": no checkpoint there")
-                                 : Cat(dir, ": none of its ", files.size(), " checkpoints is valid"));
+  return absl::NotFoundError(files.empty() ? Cat(dir, ": no checkpoint there")
+                                           : Cat(dir, ": no checkpoint there is valid, of ", files.size()));
 }
 
 std::string BestCheckpointPath(const std::string& dir) {

@@ -78,7 +78,10 @@ Status PpoLearner::Allocate() {
       "shard_gradients", n * static_cast<size_t>(ShardsOf(static_cast<int>(options_.ppo.minibatch_size))));
   const auto advantage = arena_.Add("advantage", capacity), ret = arena_.Add("return", capacity);
   const auto next_value = arena_.Add("next_value", capacity), reward = arena_.Add("reward", capacity);
-  MILL_RETURN_IF_ERROR(arena_.Commit());
+  if (const Status status = arena_.Commit(); !status.ok()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(status.message(), "; a smaller policy.hidden, env.rows or ppo.horizon needs less"));
+  }
   parameters_ = arena_.At(parameters);
   gradients_ = arena_.At(gradients);
   adam_m_ = arena_.At(m);
@@ -270,12 +273,14 @@ Status PpoLearner::RunMinibatch(int minibatch, PpoReport& report, bool& stop) {
       ++report.skipped;
       return absl::OkStatus();
     }
-    return absl::DataLossError(absl::StrCat("update ", updates_ + 1, ", minibatch ", report.minibatches, ": ",
-                                            sums.nonfinite > 0
-                                                ? "a loss is not finite (op ppo_loss)"
-                                                : "the gradient's norm is not finite (op grad_reduce)",
-                                            "; a smaller ppo.learning_rate or ppo.max_grad_norm may help, "
-                                            "run.on_nonfinite=skip drops such updates"));
+    return absl::DataLossError(absl::StrCat(
+        "update ", updates_ + 1, ", minibatch ", report.minibatches, ": ",
+        sums.nonfinite > 0 ? "a loss is not finite (op ppo_loss)"
+                           : "the gradient's norm is not finite (op grad_reduce)",
+        options_.ppo.max_grad_norm > 0 ? "; a smaller ppo.learning_rate or ppo.max_grad_norm may help, "
+                                       : "; ppo.max_grad_norm is off (0.5 is usual), a smaller "
+                                         "ppo.learning_rate may help too, ",
+        "run.on_nonfinite=skip drops such updates"));
   }
   report.policy_loss += sums.policy_loss / count;
   report.value_loss += sums.value_loss / count;

@@ -86,7 +86,8 @@ Result Mill(const std::string& arguments) {
 }
 
 std::string FreshDir(const std::string& name) {
-  const std::string dir = testing::TempDir() + "program-" + name;
+  const std::string dir =
+      absl::StrCat(testing::TempDir(), "program-", getpid(), "-", name);  // tests run side by side
   stdfs::remove_all(dir);
   return dir;
 }
@@ -189,13 +190,15 @@ TEST(Program, KilledAndResumedEqualsARunThatNeverStopped) {
 }
 
 TEST(Program, InterruptStopsAfterACheckpointAndTheRunGoesOn) {
-  for (int signal_number : {SIGINT, SIGTERM}) {
+  for (int signal_number : {SIGINT, SIGTERM, SIGHUP}) {
     const std::string dir = FreshDir("interrupted");
     Program program(kEndless + "--run " + dir);
     ASSERT_TRUE(program.ReadUntil("steps/s"));
     program.Kill(signal_number);
+    program.Kill(signal_number);  // the same press
     const Result result = program.Finish();
     EXPECT_EQ(result.code, 130) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("stopping after this update"));
     EXPECT_THAT(result.output, HasSubstr("--resume " + dir));
     const Json summary = Json::parse(ReadText(dir + "/summary.json"));
     EXPECT_EQ(summary["end"], "stopped");
@@ -276,6 +279,38 @@ TEST(Program, WarmStartTakesTheWeightsOnly) {
   EXPECT_EQ(Json::parse(ReadText(warm + "/summary.json"))["updates"], 20);
 }
 
+TEST(Program, WithoutItsCheckpointsARunsHistoryIsNotOverwritten) {
+  const std::string dir = FreshDir("lost");
+  ASSERT_EQ(Mill(kSmall + "--run " + dir).code, 0);
+  stdfs::remove_all(dir + "/checkpoints");
+  const std::string metrics = ReadText(dir + "/metrics.jsonl");
+  const Result result = Mill("train --resume " + dir + " --steps 6144");
+  EXPECT_EQ(result.code, 2) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("no checkpoint of it can be read"));
+  EXPECT_EQ(ReadText(dir + "/metrics.jsonl"), metrics);
+}
+
+TEST(Program, EvalRepeatsTheRunsOwnEvaluation) {
+  const std::string dir = FreshDir("same-eval");
+  ASSERT_EQ(Mill(kSmall + "--seed 7 --set eval.every=5000 --set eval.episodes=9 --run " + dir).code, 0);
+  const Json summary = Json::parse(ReadText(dir + "/summary.json"));
+  const Result eval = Mill("eval " + dir + " --checkpoint latest --json");
+  EXPECT_EQ(Json::parse(eval.output)["return_mean"], summary["eval_return_mean"]) << eval.output;
+}
+
+TEST(Program, RunsThatBeginInTheSameSecondHaveFoldersOfTheirOwn) {
+  const std::string dir = FreshDir("together");
+  stdfs::create_directories(dir);
+  const auto here = stdfs::current_path();
+  stdfs::current_path(dir);
+  Program a(kSmall), b(kSmall), c(kSmall);
+  for (Program* program : {&a, &b, &c}) {
+    const Result result = program->Finish();
+    EXPECT_EQ(result.code, 0) << result.output;
+  }
+  stdfs::current_path(here);
+}
+
 TEST(Program, AnEvaluationThatDoesNotEndCostsNothingButAWarning) {
   const std::string dir = FreshDir("endless-eval");
   const Result result =
@@ -310,65 +345,71 @@ struct Bad {
   const char* message;
 };
 
-class BadInput : public testing::TestWithParam<Bad> {
- protected:
-  static void SetUpTestSuite() {
-    run_ = FreshDir("good");
-    ASSERT_EQ(Mill(kSmall + "--run " + run_).code, 0);
-    file_ = run_ + "-file";
-    std::ofstream(file_) << "not a run\n";
-  }
-  static std::string run_, file_;
-};
-std::string BadInput::run_, BadInput::file_;
+const Bad kBadInput[] = {Bad{"trane cartpole", "train"},
+                         Bad{"train", "train"},
+                         Bad{"train cartpol", "cartpole"},
+                         Bad{"train cartpole --set ppo.clip_rnage=0.1", "did you mean ppo.clip_range?"},
+                         Bad{"train cartpole --set ppo.epochs=many", "ppo.epochs"},
+                         Bad{"train cartpole --set ppo.epochs=-1", "ppo.epochs"},
+                         Bad{"train cartpole --set env.rows=0", "env.rows"},
+                         Bad{"train cartpole --set ppo.minibatch_size=99999999", "ppo.minibatch_size"},
+                         Bad{"train cartpole --set ppo.gamma=1.5", "ppo.gamma"},
+                         Bad{"train cartpole --set ppo.learning_rate=nan", "ppo.learning_rate"},
+                         Bad{"train cartpole --set env.id=CartPole-v2", "CartPole-v1"},
+                         Bad{"train breakout --set env.params.frame_skp=4", "frame_skip"},
+                         Bad{"train breakout --set env.params.frame_skip=0", "frame_skip"},
+                         Bad{"train cartpole --set algorithm=sac", "algorithm"},
+                         Bad{"train cartpole --set policy.activation=thanh", "tanh"},
+                         Bad{"train cartpole --set policy.hidden=[64,0]", "policy.hidden"},
+                         Bad{"train cartpole --set env.group_rows=4000", "env.group_rows"},
+                         Bad{"train cartpole --steps many", "--steps"},
+                         Bad{"train /nowhere/at/all.yaml", "/nowhere/at/all.yaml"},
+                         Bad{"train cartpole --run FILE", "FILE"},
+                         Bad{"train cartpole --run RUN", "--resume"},
+                         Bad{"train cartpole --run /proc/millrace", "/proc/millrace"},
+                         Bad{"train --resume /nowhere/run", "/nowhere/run"},
+                         Bad{"train --resume FILE", "FILE"},
+                         Bad{"train --resume RUN --set policy.hidden=[32]", "another network"},
+                         Bad{"train --resume RUN --set env.rows=16 --set env.group_rows=0", "env"},
+                         Bad{"train pendulum --set run.warm_start=RUN --run RUN-new", "another network"},
+                         Bad{"train cartpole --set run.warm_start=/nowhere --run RUN-new", "/nowhere"},
+                         Bad{"eval /nowhere/run", "/nowhere/run"},
+                         Bad{"eval FILE", "FILE"},
+                         Bad{"eval RUN --episodes 0", "--episodes"},
+                         Bad{"eval RUN --episodes 3000000000", "1000000"},
+                         Bad{"eval RUN --checkpoint bset", "must be best, latest"},
+                         Bad{"train pendulum --resume RUN", "--resume"},
+                         Bad{"train --resume RUN --run RUN-new", "--run"},
+                         Bad{"train --resume RUN --threads 5000", "1024"},
+                         Bad{"train cartpole --set env.time_limit=2147483647", "env.time_limit"},
+                         Bad{"eval RUN --checkpoint /nowhere.safetensors", "/nowhere.safetensors"},
+                         Bad{"bench ppo-hevy", "ppo-heavy"},
+                         Bad{"bench env:CartPol-v1", "CartPole-v1"},
+                         Bad{"presets show cartpol", "cartpole"},
+                         Bad{"envs --jsn", "--json"}};
 
-TEST_P(BadInput, ExitsWith2AndSaysWhatToDo) {
-  std::string arguments = GetParam().arguments;
-  for (const auto& [name, value] : {std::pair{"RUN", run_}, {"FILE", file_}}) {
-    if (const size_t at = arguments.find(name); at != std::string::npos)
-      arguments.replace(at, strlen(name), value);
+TEST(Program, BadInputExitsWith2AndSaysWhatToDo) {
+  const std::string run = FreshDir("good"), file = run + "-file";
+  ASSERT_EQ(Mill(kSmall + "--run " + run).code, 0);
+  std::ofstream(file) << "not a run\n";
+  const auto before = Checkpoints(run);
+  for (const Bad& bad : kBadInput) {
+    SCOPED_TRACE(bad.arguments);
+    std::string arguments = bad.arguments, message = bad.message;
+    for (std::string* text : {&arguments, &message}) {
+      for (const auto& [name, value] : {std::pair{"RUN", run}, {"FILE", file}}) {
+        for (size_t at = 0; (at = text->find(name, at)) != std::string::npos; at += value.size()) {
+          text->replace(at, strlen(name), value);
+        }
+      }
+    }
+    const Result result = Mill(arguments);
+    EXPECT_EQ(result.code, 2) << result.output;
+    EXPECT_THAT(result.output, HasSubstr(message));
+    EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), 1) << result.output;
+    EXPECT_EQ(Checkpoints(run), before);
   }
-  const auto before = Checkpoints(run_);
-  const Result result = Mill(arguments);
-  EXPECT_EQ(result.code, 2) << result.output;
-  EXPECT_THAT(result.output, HasSubstr(GetParam().message));
-  EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), 1) << result.output;
-  EXPECT_EQ(Checkpoints(run_), before);
 }
-
-INSTANTIATE_TEST_SUITE_P(
-    Table, BadInput,
-    testing::Values(Bad{"trane cartpole", "train"}, Bad{"train", "train"}, Bad{"train cartpol", "cartpole"},
-                    Bad{"train cartpole --set ppo.clip_rnage=0.1", "did you mean ppo.clip_range?"},
-                    Bad{"train cartpole --set ppo.epochs=many", "ppo.epochs"},
-                    Bad{"train cartpole --set ppo.epochs=-1", "ppo.epochs"},
-                    Bad{"train cartpole --set env.rows=0", "env.rows"},
-                    Bad{"train cartpole --set ppo.minibatch_size=99999999", "ppo.minibatch_size"},
-                    Bad{"train cartpole --set ppo.gamma=1.5", "ppo.gamma"},
-                    Bad{"train cartpole --set ppo.learning_rate=nan", "ppo.learning_rate"},
-                    Bad{"train cartpole --set env.id=CartPole-v2", "CartPole-v1"},
-                    Bad{"train breakout --set env.params.frame_skp=4", "frame_skip"},
-                    Bad{"train breakout --set env.params.frame_skip=0", "frame_skip"},
-                    Bad{"train cartpole --set algorithm=sac", "algorithm"},
-                    Bad{"train cartpole --set policy.activation=thanh", "tanh"},
-                    Bad{"train cartpole --set policy.hidden=[64,0]", "policy.hidden"},
-                    Bad{"train cartpole --set env.group_rows=4000", "env.group_rows"},
-                    Bad{"train cartpole --steps many", "--steps"},
-                    Bad{"train /nowhere/at/all.yaml", "/nowhere/at/all.yaml"},
-                    Bad{"train cartpole --run FILE", "program-good-file"},
-                    Bad{"train cartpole --run RUN", "--resume"},
-                    Bad{"train cartpole --run /proc/millrace", "/proc/millrace"},
-                    Bad{"train --resume /nowhere/run", "/nowhere/run"},
-                    Bad{"train --resume FILE", "program-good-file"},
-                    Bad{"train --resume RUN --set policy.hidden=[32]", "another network"},
-                    Bad{"train --resume RUN --set env.rows=16 --set env.group_rows=0", "env"},
-                    Bad{"train pendulum --set run.warm_start=RUN --run RUN-new", "another network"},
-                    Bad{"train cartpole --set run.warm_start=/nowhere --run RUN-new", "/nowhere"},
-                    Bad{"eval /nowhere/run", "/nowhere/run"}, Bad{"eval FILE", "program-good-file"},
-                    Bad{"eval RUN --episodes 0", "--episodes"},
-                    Bad{"eval RUN --checkpoint /nowhere.safetensors", "/nowhere.safetensors"},
-                    Bad{"bench ppo-hevy", "ppo-heavy"}, Bad{"bench env:CartPol-v1", "CartPole-v1"},
-                    Bad{"presets show cartpol", "cartpole"}, Bad{"envs --jsn", "--json"}));
 
 TEST(Program, ListsEnvironmentsPresetsAndWorks) {
   EXPECT_THAT(Mill("envs").output, HasSubstr("MountainCarContinuous-v0"));

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gnu/libc-version.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <cstdlib>
@@ -65,7 +66,7 @@ class EveryPreset : public testing::TestWithParam<std::string> {};
 
 TEST_P(EveryPreset, ResumeHasTheBitsOfARunThatNeverStopped) {
   const RunOptions options = Preset(GetParam());
-  const std::string dir = testing::TempDir() + "resume-" + GetParam();
+  const std::string dir = absl::StrCat(testing::TempDir(), "resume-", getpid(), "-", GetParam());
   std::filesystem::remove_all(dir);
   auto whole = MakeTrainer(options);
   Iterate(*whole, 4);
