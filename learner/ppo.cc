@@ -18,7 +18,6 @@ namespace {
 constexpr int kBlockRows =
     64;  // rows that go through forward, loss and backward together, in a core's caches
 constexpr int kMaxShards = 32;
-constexpr int kSmallNet = 32768;  // parameters up to which other cores would cost more than they help
 
 int ShardsOf(int samples) {
   return std::clamp((samples + kBlockRows - 1) / kBlockRows, 1, kMaxShards);
@@ -334,15 +333,6 @@ void PpoLearner::LossAndGradients(int rows, Worker& worker, PpoStats& stats, flo
   net_.Backward(packed_, x, encoder_.width(), rows, w, gradients);
 }
 
-template <class F>
-void PpoLearner::ForEachTask(int tasks, const F& f) {
-  if (net_.parameter_floats() <= kSmallNet) {
-    for (int task = 0; task < tasks; ++task) f(task, 0);
-  } else {
-    threads_.ParallelFor(tasks, f);
-  }
-}
-
 // Adds the shards' gradients in order, and decides on the step: its clip, and whether it is to be taken.
 // Returns the norm of the sum.
 double PpoLearner::ReduceGradients(int shards, double kl_sum, double kl_limit) {
@@ -352,7 +342,8 @@ double PpoLearner::ReduceGradients(int shards, double kl_sum, double kl_limit) {
                                   .shard_stride = net_.parameter_floats(),
                                   .gradients = gradients_,
                                   .chunk_squares = chunk_squares_.data()};
-  ForEachTask(GradReduce::Tiles(reduce), [&](int chunk, int) { RunTile<GradReduce>(chunk, reduce); });
+  threads_.ParallelFor(GradReduce::Tiles(reduce),
+                       [&](int chunk, int) { RunTile<GradReduce>(chunk, reduce); });
   float norm = 0;
   RunSerial<ClipGlobalNorm>({.chunks = GradReduce::Tiles(reduce),
                              .chunk_squares = chunk_squares_.data(),
@@ -377,8 +368,8 @@ void PpoLearner::Step() {
                           .n = static_cast<int>(net_.parameter_floats()),
                           .step = &adam_step_,
                           .zero_grad = false};  // GradReduce writes all of them anew
-  ForEachTask(Adam::Tiles(adam), [&](int chunk, int) { RunTile<Adam>(chunk, adam); });
-  ForEachTask(net_.pack_tasks(true), [&](int task, int) { net_.Pack(task, parameters_, packed_); });
+  threads_.ParallelFor(Adam::Tiles(adam), [&](int chunk, int) { RunTile<Adam>(chunk, adam); });
+  threads_.ParallelFor(net_.pack_tasks(true), [&](int task, int) { net_.Pack(task, parameters_, packed_); });
 }
 
 void PpoLearner::SkipUpdate(std::span<const SegmentView> segments) {

@@ -85,8 +85,6 @@ class PpoLearner {
   void TrainShard(int shard, int first, int count, Worker& worker);
   void LossAndGradients(int rows, Worker& worker, PpoStats& stats, float* gradients);
   double ReduceGradients(int shards, double kl_sum, double kl_limit);
-  template <class F>
-  void ForEachTask(int tasks, const F& f);
   void Step();
 
   const RunOptions options_;

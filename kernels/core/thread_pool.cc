@@ -13,9 +13,10 @@
 namespace millrace {
 namespace {
 
-// Longer than the gaps between the phases of an update, shorter than anybody would notice in the CPU's
-// accounts.
-constexpr auto kSpin = std::chrono::microseconds(20);
+// Longer than the gaps between the phases of an update, for a CPU that has gone to sleep (a virtual one above
+// all) takes tens of microseconds to come back: small networks trained 20 to 30 % faster with 300 than with
+// 100. Shorter than anybody would notice in the CPU's accounts.
+constexpr auto kSpin = std::chrono::microseconds(300);
 
 uint64_t Word(uint32_t begin, uint32_t end) {
   return (static_cast<uint64_t>(end) << 32) | begin;

@@ -82,7 +82,8 @@ TEST(ActorCritic, ARowsBitsDoNotDependOnTheRowsBesideIt) {
 }
 
 TEST(OrthogonalInit, ShorterSideIsOrthonormalTimesTheGain) {
-  for (const auto& [rows, cols] : {std::pair{12, 5}, {5, 12}, {8, 8}, {6, 1}}) {
+  for (const auto& size : {std::pair{12, 5}, {5, 12}, {8, 8}, {6, 1}}) {
+    const int rows = size.first, cols = size.second;
     std::vector<float> w(static_cast<size_t>(rows * cols));
     OrthogonalInit(4, 2, rows, cols, cols, 1.5, w.data());
     const bool tall = rows >= cols;
