@@ -117,7 +117,7 @@ TEST_F(CheckpointTest, DamagedOnesAreSkippedWithTheReason) {
   Overwrite(dir_ + "/update-000000008.safetensors", "{}");
   const auto none = LoadLatestCheckpoint(posix_, dir_, nullptr);
   EXPECT_EQ(none.status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(none.status().message(), HasSubstr("none of its 3 checkpoints is valid"));
+  EXPECT_THAT(none.status().message(), HasSubstr("no checkpoint there is valid, of 3"));
 }
 
 TEST_F(CheckpointTest, DiskFullAnywhereKeepsThePreviousOne) {
@@ -223,7 +223,7 @@ TEST_F(CheckpointTest, OtherFilesAreNoCheckpoints) {
   // Good safetensors, but not ours.
   const auto header = BuildSafetensorsHeader({}, {});
   Overwrite(dir_ + "/update-1.safetensors", header->bytes);
-  EXPECT_THAT(LoadLatestCheckpoint(posix_, dir_, nullptr).status().message(), HasSubstr("none of its 1"));
+  EXPECT_THAT(LoadLatestCheckpoint(posix_, dir_, nullptr).status().message(), HasSubstr("is valid, of 1"));
 }
 
 }  // namespace
