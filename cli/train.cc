@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <optional>
 
@@ -329,8 +330,10 @@ RunSummary TrainSession::Summarize(const StatusOr<Outcome>& outcome) const {
   summary.target_seconds = target_wall_seconds_ > 0 ? target_wall_seconds_ : state.target_seconds;
   summary.run_dir = dir_->path();
   summary.checkpoint = last_checkpoint_;
-  summary.next = {absl::StrCat("millrace eval ", dir_->path())};
-  if (!trainer_->Done()) summary.next.push_back(absl::StrCat("millrace train --resume ", dir_->path()));
+  const char* command = std::getenv("MILLRACE_COMMAND");  // what the user types; ./mill says so
+  const std::string name = command != nullptr ? command : "millrace";
+  summary.next = {absl::StrCat(name, " eval ", dir_->path())};
+  if (!trainer_->Done()) summary.next.push_back(absl::StrCat(name, " train --resume ", dir_->path()));
   return summary;
 }
 
