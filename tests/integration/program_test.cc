@@ -167,7 +167,7 @@ TEST(Program, KilledAndResumedEqualsARunThatNeverStopped) {
   // Long enough to be caught in the middle: the steps are set back when it resumes.
   Program program(kEndless + "--run " + killed);
   ASSERT_TRUE(program.ReadUntil("writing to"));
-  for (int i = 0; i < 2000 && (!stdfs::exists(killed + "/checkpoints") || Checkpoints(killed).empty()); ++i)
+  for (int i = 0; i < 60000 && (!stdfs::exists(killed + "/checkpoints") || Checkpoints(killed).empty()); ++i)
     usleep(1000);
   program.Kill(SIGKILL);
   EXPECT_EQ(program.Finish().code, 128 + SIGKILL);
