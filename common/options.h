@@ -15,6 +15,10 @@ enum class Activation : uint8_t { kNone, kTanh, kRelu, kGelu, kSilu };
 enum class AdvantageNorm : uint8_t { kMinibatch, kBatch, kOff };
 enum class Schedule : uint8_t { kConstant, kLinear, kCosine };
 enum class OnNonfinite : uint8_t { kStop, kSkip };
+enum class RunMode : uint8_t { kSync, kAsync };
+enum class TransportChoice : uint8_t { kAuto, kShm, kGrpc };
+enum class OnLost : uint8_t { kReassign, kWait };
+enum class Correction : uint8_t { kVtrace, kRatio };
 
 struct RunSection {
   std::string name;  // of the preset or the file; names the run's folder
@@ -43,6 +47,7 @@ struct EnvSection {
   double clip_obs = 0;         // after normalisation, to [-clip_obs, clip_obs]; 0: off
   bool scale_reward = false;   // by the deviation of the discounted return (discount ppo.gamma)
   double clip_reward = 0;      // after scaling, to [-clip_reward, clip_reward]; 0: off
+  uint32_t step_wait_us = 0;   // microseconds that each step waits: stands in for a slow environment
   bool clip_actions = true;    // Box actions are clipped to the bounds before the environment sees them
 
   bool operator==(const EnvSection&) const = default;
@@ -101,12 +106,34 @@ struct CheckpointSection {
 struct MetricsSection {
   uint32_t every = 1;  // updates a line of metrics.jsonl
   bool tensorboard = true;
+  bool segments = false;  // segments.jsonl: a line for each segment that was trained on
 
   bool operator==(const MetricsSection&) const = default;
 };
 
+struct ActorsSection {
+  uint32_t processes = 0;  // that `train` starts and supervises; 0: environments run in its own process
+  uint32_t threads = 0;    // of each actor process; 0: its share of the CPUs
+  TransportChoice transport = TransportChoice::kAuto;
+  double lease_seconds = 10;  // of silence after which an actor's row groups are free
+  OnLost on_lost = OnLost::kReassign;
+  uint32_t max_restarts = 5;  // of one process in a row, without a segment between them
+
+  bool operator==(const ActorsSection&) const = default;
+};
+
+struct LearnerSection {
+  uint32_t queue_mib = 256;                     // segments granted, underway and waiting
+  uint32_t max_policy_lag = 4;                  // async: updates between acting and training
+  Correction correction = Correction::kVtrace;  // async
+  double rho_bar = 1.0, c_bar = 1.0;            // V-trace
+
+  bool operator==(const LearnerSection&) const = default;
+};
+
 struct RunOptions {
   std::string algorithm = "ppo";
+  RunMode mode = RunMode::kSync;
   RunSection run;
   EnvSection env;
   PolicySection policy;
@@ -114,6 +141,8 @@ struct RunOptions {
   EvalSection eval;
   CheckpointSection checkpoint;
   MetricsSection metrics;
+  ActorsSection actors;
+  LearnerSection learner;
 
   bool operator==(const RunOptions&) const = default;
 };
