@@ -57,8 +57,8 @@ const BadInput kBadInputs[] = {
      "config.yaml:3: env.params.a: given twice, first in line 3; remove one"},
     {E "\"a\\nb\": 3\n",
      {},
-     "config.yaml:3: a b: unknown key; known here: algorithm, run, env, policy, ppo, eval, checkpoint, "
-     "metrics"},
+     "config.yaml:3: a b: unknown key; known here: algorithm, mode, run, env, policy, ppo, eval, "
+     "checkpoint, metrics, actors, learner"},
     {E "? [a, b]\n: 3\n", {}, "config.yaml:3: a key must be a plain word"},
     // Types.
     {E "ppo:\n  epochs: x\n", {}, "config.yaml:4: ppo.epochs: expected a whole number, got \"x\""},
@@ -188,7 +188,56 @@ const BadInput kBadInputs[] = {
     {E "eval:\n  episodes: 0\n",
      {},
      "config.yaml:4: eval.episodes: 0 is out of range; must be between 1 and 1000000"},
+    {E "  step_wait_us: 10000001\n",
+     {},
+     "config.yaml:3: env.step_wait_us: 10000001 is out of range; must be between 0 and 10000000"},
+    {E "actors:\n  processes: 1025\n",
+     {},
+     "config.yaml:4: actors.processes: 1025 is out of range; must be between 0 and 1024"},
+    {E "actors:\n  threads: 1025\n",
+     {},
+     "config.yaml:4: actors.threads: 1025 is out of range; must be between 0 and 1024"},
+    {E "actors:\n  lease_seconds: 0\n",
+     {},
+     "config.yaml:4: actors.lease_seconds: 0 is out of range; must be between 0.1 and 3600"},
+    {E "actors:\n  max_restarts: 1000001\n",
+     {},
+     "config.yaml:4: actors.max_restarts: 1000001 is out of range; must be between 0 and 1000000"},
+    {E "learner:\n  queue_mib: 0\n",
+     {},
+     "config.yaml:4: learner.queue_mib: 0 is out of range; must be between 1 and 1048576"},
+    {E "learner:\n  max_policy_lag: 0\n",
+     {},
+     "config.yaml:4: learner.max_policy_lag: 0 is out of range; must be between 1 and 1000000"},
+    {E "learner:\n  rho_bar: 0\n",
+     {},
+     "config.yaml:4: learner.rho_bar: 0 is out of range; must be greater than 0"},
+    {E "learner:\n  c_bar: -1\n",
+     {},
+     "config.yaml:4: learner.c_bar: -1 is out of range; must be greater than 0"},
+    // Names.
+    {E "mode: asynk\n",
+     {},
+     "config.yaml:3: mode: expected one of sync, async; got \"asynk\"; did you mean async?"},
+    {E "actors:\n  transport: shmem\n",
+     {},
+     "config.yaml:4: actors.transport: expected one of auto, shm, grpc; got \"shmem\"; did you mean shm?"},
+    {E "actors:\n  on_lost: stop\n",
+     {},
+     "config.yaml:4: actors.on_lost: expected one of reassign, wait; got \"stop\""},
+    {E "learner:\n  correction: v-trace\n",
+     {},
+     "config.yaml:4: learner.correction: expected one of vtrace, ratio; got \"v-trace\"; did you mean "
+     "vtrace?"},
     // Combinations.
+    {E "learner:\n  c_bar: 2\n",
+     {},
+     "config.yaml:4: learner.c_bar: 2 is more than learner.rho_bar, 1; lower learner.c_bar or raise "
+     "learner.rho_bar"},
+    {E "learner:\n  rho_bar: 0.5\n",
+     {},
+     "config.yaml: learner.c_bar: 1 (the default) is more than learner.rho_bar, 0.5; lower learner.c_bar or "
+     "raise learner.rho_bar"},
     {E "  rows: 4\nppo:\n  horizon: 16\n  minibatch_size: 65\n",
      {},
      "config.yaml:6: ppo.minibatch_size: 65 is larger than the batch, env.rows 4 x ppo.horizon 16 = 64 "
@@ -338,6 +387,7 @@ TEST(Validate, WorksWithoutAFile) {
 // Valid, and nothing as it is by default.
 RunOptions Unusual() {
   RunOptions o;
+  o.mode = RunMode::kAsync;
   o.run = {.name = "tricky: \"name\" \\ #1",
            .dir = "/tmp/\xC3\xA9t\xC3\xA9\n\t\x01 end ",
            .seed = std::numeric_limits<uint64_t>::max(),
@@ -358,6 +408,7 @@ RunOptions Unusual() {
            .clip_obs = 0.1,
            .scale_reward = true,
            .clip_reward = std::numeric_limits<double>::denorm_min(),
+           .step_wait_us = 2500,
            .clip_actions = false};
   o.policy = {.hidden = {1, 65536, 3},
               .activation = Activation::kSilu,
@@ -387,7 +438,18 @@ RunOptions Unusual() {
            .weight_decay = 0.01};
   o.eval = {.every = 12345678901, .episodes = 7};
   o.checkpoint = {.every = 0, .keep = 9};
-  o.metrics = {.every = 10, .tensorboard = false};
+  o.metrics = {.every = 10, .tensorboard = false, .segments = true};
+  o.actors = {.processes = 4,
+              .threads = 2,
+              .transport = TransportChoice::kGrpc,
+              .lease_seconds = 0.1 + 0.2,
+              .on_lost = OnLost::kWait,
+              .max_restarts = 0};
+  o.learner = {.queue_mib = 1,
+               .max_policy_lag = 16,
+               .correction = Correction::kRatio,
+               .rho_bar = 1e-300,
+               .c_bar = 1e-301};
   return o;
 }
 
@@ -405,7 +467,7 @@ TEST(ToYaml, IsInTheOrderOfTheSchemaAndReadable) {
   RunOptions options;
   options.env.id = "CartPole-v1";
   const std::string yaml = ToYaml(options);
-  EXPECT_THAT(yaml, StartsWith("algorithm: ppo\nrun:\n  name: \"\"\n"));
+  EXPECT_THAT(yaml, StartsWith("algorithm: ppo\nmode: sync\nrun:\n  name: \"\"\n"));
   EXPECT_THAT(yaml, HasSubstr("env:\n  id: CartPole-v1\n  rows: 8\n  group_rows: 0\n  params: {}\n"));
   EXPECT_THAT(yaml, HasSubstr("  hidden: [64, 64]\n  activation: tanh\n  shared: false\n"));
   EXPECT_THAT(yaml, HasSubstr("  learning_rate: 0.0003\n"));

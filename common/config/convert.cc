@@ -32,6 +32,15 @@ static_assert(static_cast<int>(Schedule::kLinear) == v1::SCHEDULE_LINEAR);
 static_assert(static_cast<int>(Schedule::kCosine) == v1::SCHEDULE_COSINE);
 static_assert(static_cast<int>(OnNonfinite::kStop) == v1::ON_NONFINITE_STOP);
 static_assert(static_cast<int>(OnNonfinite::kSkip) == v1::ON_NONFINITE_SKIP);
+static_assert(static_cast<int>(RunMode::kSync) == v1::RUN_MODE_SYNC);
+static_assert(static_cast<int>(RunMode::kAsync) == v1::RUN_MODE_ASYNC);
+static_assert(static_cast<int>(TransportChoice::kAuto) == v1::TRANSPORT_CHOICE_AUTO);
+static_assert(static_cast<int>(TransportChoice::kShm) == v1::TRANSPORT_CHOICE_SHM);
+static_assert(static_cast<int>(TransportChoice::kGrpc) == v1::TRANSPORT_CHOICE_GRPC);
+static_assert(static_cast<int>(OnLost::kReassign) == v1::ON_LOST_REASSIGN);
+static_assert(static_cast<int>(OnLost::kWait) == v1::ON_LOST_WAIT);
+static_assert(static_cast<int>(Correction::kVtrace) == v1::CORRECTION_VTRACE);
+static_assert(static_cast<int>(Correction::kRatio) == v1::CORRECTION_RATIO);
 
 // The two fields of a map's entry, as descriptors see them.
 const FieldDescriptor* EntryField(const FieldDescriptor* map, int number) {

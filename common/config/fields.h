@@ -12,6 +12,7 @@ template <class Options, class Visitor>
 void VisitFields(Options& options, Visitor&& visit) {
 #define MILL_FIELD(path) visit(#path, options.path)
   MILL_FIELD(algorithm);
+  MILL_FIELD(mode);
 
   MILL_FIELD(run.name);
   MILL_FIELD(run.dir);
@@ -34,6 +35,7 @@ void VisitFields(Options& options, Visitor&& visit) {
   MILL_FIELD(env.clip_obs);
   MILL_FIELD(env.scale_reward);
   MILL_FIELD(env.clip_reward);
+  MILL_FIELD(env.step_wait_us);
   MILL_FIELD(env.clip_actions);
 
   MILL_FIELD(policy.hidden);
@@ -72,6 +74,20 @@ void VisitFields(Options& options, Visitor&& visit) {
 
   MILL_FIELD(metrics.every);
   MILL_FIELD(metrics.tensorboard);
+  MILL_FIELD(metrics.segments);
+
+  MILL_FIELD(actors.processes);
+  MILL_FIELD(actors.threads);
+  MILL_FIELD(actors.transport);
+  MILL_FIELD(actors.lease_seconds);
+  MILL_FIELD(actors.on_lost);
+  MILL_FIELD(actors.max_restarts);
+
+  MILL_FIELD(learner.queue_mib);
+  MILL_FIELD(learner.max_policy_lag);
+  MILL_FIELD(learner.correction);
+  MILL_FIELD(learner.rho_bar);
+  MILL_FIELD(learner.c_bar);
 #undef MILL_FIELD
 }
 

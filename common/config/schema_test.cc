@@ -41,6 +41,8 @@ TEST(Schema, EveryPlainMemberIsInTheSchema) {
   EXPECT_EQ(CountMembers<EvalSection>(), v1::EvalSection::descriptor()->field_count());
   EXPECT_EQ(CountMembers<CheckpointSection>(), v1::CheckpointSection::descriptor()->field_count());
   EXPECT_EQ(CountMembers<MetricsSection>(), v1::MetricsSection::descriptor()->field_count());
+  EXPECT_EQ(CountMembers<ActorsSection>(), v1::ActorsSection::descriptor()->field_count());
+  EXPECT_EQ(CountMembers<LearnerSection>(), v1::LearnerSection::descriptor()->field_count());
 }
 
 void Paths(const Descriptor& section, const std::string& prefix, std::vector<std::string>* paths) {
@@ -150,8 +152,10 @@ TEST(Schema, EveryFieldSurvivesTheRoundTrip) {
 }
 
 TEST(Schema, EveryEnumValueHasAName) {
-  for (const EnumDescriptor* type : {v1::Activation_descriptor(), v1::AdvantageNorm_descriptor(),
-                                     v1::Schedule_descriptor(), v1::OnNonfinite_descriptor()}) {
+  for (const EnumDescriptor* type :
+       {v1::Activation_descriptor(), v1::AdvantageNorm_descriptor(), v1::Schedule_descriptor(),
+        v1::OnNonfinite_descriptor(), v1::RunMode_descriptor(), v1::TransportChoice_descriptor(),
+        v1::OnLost_descriptor(), v1::Correction_descriptor()}) {
     for (int i = 0; i < type->value_count(); ++i) {
       const std::string name = YamlName(*type->value(i));
       EXPECT_FALSE(name.empty());

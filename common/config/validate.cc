@@ -150,6 +150,17 @@ Status CheckPpo(const RunOptions& o, const Origins& origins) {
   return absl::OkStatus();
 }
 
+Status CheckLearner(const RunOptions& o, const Origins& origins) {
+  if (o.learner.c_bar > o.learner.rho_bar) {
+    const char* whose = origins.Given("learner.c_bar") ? "" : " (the default)";
+    return origins.Error(
+        "learner.c_bar",
+        absl::StrCat(FormatNumber(o.learner.c_bar), whose, " is more than learner.rho_bar, ",
+                     FormatNumber(o.learner.rho_bar), "; lower learner.c_bar or raise learner.rho_bar"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Status ConfigError(absl::string_view place, absl::string_view key, absl::string_view what) {
@@ -162,7 +173,8 @@ Status ValidateWithOrigins(const RunOptions& options, const Origins& origins) {
   MILL_RETURN_IF_ERROR(CheckRun(options, origins));
   MILL_RETURN_IF_ERROR(CheckEnv(options, origins));
   MILL_RETURN_IF_ERROR(CheckPolicy(options, origins));
-  return CheckPpo(options, origins);
+  MILL_RETURN_IF_ERROR(CheckPpo(options, origins));
+  return CheckLearner(options, origins);
 }
 
 }  // namespace config_internal
