@@ -15,7 +15,7 @@ class ControlTarget {
  public:
   virtual ~ControlTarget() = default;
 
-  // Quick, whatever the learner does at the moment.
+  // Quick, whatever the learner does at the moment. (It hides the type, hence absl::Status below.)
   virtual RunStatus Status() = 0;
 
   struct Saved {
@@ -25,12 +25,12 @@ class ControlTarget {
   // Waits until it is written, at most until `deadline` (DeadlineExceeded: it will still be written).
   virtual StatusOr<Saved> Checkpoint(std::chrono::steady_clock::time_point deadline) = 0;
   // These return when the learner has taken notice: its present update may go on.
-  virtual Status Pause() = 0;
-  virtual Status Resume() = 0;
-  virtual Status Drain() = 0;
-  virtual Status Stop() = 0;
+  virtual absl::Status Pause() = 0;
+  virtual absl::Status Resume() = 0;
+  virtual absl::Status Drain() = 0;
+  virtual absl::Status Stop() = 0;
   // All of `settings` (key.path=value) or none.
-  virtual Status Set(const std::vector<std::string>& settings) = 0;
+  virtual absl::Status Set(const std::vector<std::string>& settings) = 0;
 };
 
 }  // namespace millrace
