@@ -23,9 +23,6 @@ class EnvPool {
   static StatusOr<std::unique_ptr<EnvPool>> Make(const EnvSection& env, uint64_t seed, int horizon,
                                                  ThreadPool& threads);
 
-  // Rows of each group for a pool of `rows`; `wanted` 0: chosen from rows alone.
-  static std::vector<int> GroupRows(int rows, int wanted);
-
   const EnvSpec& spec() const { return groups_[0]->spec(); }
   int horizon() const { return horizon_; }
   int rows() const { return rows_; }

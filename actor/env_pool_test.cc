@@ -85,15 +85,6 @@ TEST(EnvPool, RowsActDifferently) {
   EXPECT_NE(rollout.obs.at(3), rollout.obs.at(17));
 }
 
-TEST(EnvPool, GroupSizesCoverTheRows) {
-  EXPECT_THAT(EnvPool::GroupRows(8, 0), testing::ElementsAre(4, 4));
-  EXPECT_THAT(EnvPool::GroupRows(1, 0), testing::ElementsAre(1));
-  EXPECT_THAT(EnvPool::GroupRows(20, 0), testing::ElementsAre(8, 8, 4));
-  EXPECT_EQ(EnvPool::GroupRows(256, 0).size(), 8u);
-  EXPECT_THAT(EnvPool::GroupRows(7, 3), testing::ElementsAre(3, 3, 1));
-  EXPECT_EQ(EnvPool::GroupRows(1024, 0).size(), 16u);
-}
-
 TEST(EnvPool, SavedRowsGoOnExactly) {
   ThreadPool threads(2);
   auto a = EnvPool::Make(CartPole(10, 4), 3, kHorizon, threads);

@@ -11,6 +11,7 @@
 #include "actor/env_pool.h"
 #include "common/nearest.h"
 #include "common/resource_usage.h"
+#include "common/row_groups.h"
 #include "kernels/core/cpu_kernel_set.h"
 #include "kernels/core/fma_peak.h"
 #include "kernels/ops/philox.h"
@@ -111,7 +112,7 @@ void Summarize(std::vector<double> rates, BenchResult& result) {
 StatusOr<BenchResult> RunPpo(const PpoWork& work, const BenchOptions& bench, ThreadPool& threads) {
   const RunOptions options = OptionsFor(work);
   MILL_ASSIGN_OR_RETURN(auto pool, EnvPool::Make(options.env, 1, work.horizon, threads));
-  const std::vector<int> groups = EnvPool::GroupRows(work.rows, 0);
+  const std::vector<int> groups = GroupRows(work.rows, 0);
   MILL_ASSIGN_OR_RETURN(auto learner, PpoLearner::Make(options, pool->spec(), groups, threads));
   const double steps = static_cast<double>(work.rows) * work.horizon;
   const int inner =

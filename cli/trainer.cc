@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/resource_usage.h"
+#include "common/row_groups.h"
 
 namespace millrace {
 namespace {
@@ -46,7 +47,7 @@ StatusOr<std::unique_ptr<Trainer>> Trainer::Make(const RunOptions& options) {
                                       *trainer->threads_));
   const EnvPool& pool = *trainer->pool_;
   MILL_RETURN_IF_ERROR(ValidateForEnv(options, pool.spec()));
-  const std::vector<int> groups = EnvPool::GroupRows(pool.rows(), static_cast<int>(options.env.group_rows));
+  const std::vector<int> groups = GroupRows(pool.rows(), static_cast<int>(options.env.group_rows));
   MILL_ASSIGN_OR_RETURN(trainer->learner_,
                         PpoLearner::Make(options, pool.spec(), groups, *trainer->threads_));
   return trainer;
