@@ -5,14 +5,17 @@
 // rule: one writer at a time.
 //
 // What varies in number stands in bounded side tables behind the columns: final observations of truncated
-// steps, and statistics of finished episodes.
+// steps, and statistics of finished episodes. A segment that travels ends with a snapshot of its rows, so
+// that whoever gets them next goes on exactly.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "common/spec.h"
+#include "common/status.h"
 
 namespace millrace {
 
@@ -27,8 +30,8 @@ class SegmentLayout {
  public:
   SegmentLayout() = default;
   // `final_capacity` bounds the table of final observations; a truncated step that finds it full is marked
-  // invalid.
-  SegmentLayout(const EnvSpec& spec, int steps, int rows, int final_capacity);
+  // invalid. `row_state_bytes` 0: no snapshot.
+  SegmentLayout(const EnvSpec& spec, int steps, int rows, int final_capacity, size_t row_state_bytes = 0);
 
   // The bound that a time limit of `limit` steps (0: none) implies for T steps of N rows.
   static int FinalCapacity(int limit, int steps, int rows);
@@ -37,8 +40,13 @@ class SegmentLayout {
   int rows() const { return rows_; }
   int samples() const { return steps_ * rows_; }
   int final_capacity() const { return final_capacity_; }
+  size_t row_state_bytes() const { return row_state_bytes_; }
   size_t bytes() const { return bytes_; }
   const EnvSpec& spec() const { return spec_; }
+
+  // All that the offsets follow from, in one line: two sides that describe a segment alike can exchange it.
+  std::string Describe() const;
+  uint64_t Hash() const;  // XXH3-64 of Describe()
 
  private:
   friend class SegmentView;
@@ -47,7 +55,8 @@ class SegmentLayout {
   std::vector<size_t> obs_, obs_bytes_, final_obs_;  // an entry an observation array
   size_t action_ = 0, mask_ = 0, log_prob_ = 0, value_ = 0, reward_ = 0, terminated_ = 0, truncated_ = 0,
          valid_ = 0;
-  size_t policy_version_ = 0, final_index_ = 0, episodes_ = 0, bytes_ = 0;
+  size_t policy_version_ = 0, final_index_ = 0, episodes_ = 0, snapshot_ = 0, bytes_ = 0;
+  size_t row_state_bytes_ = 0;
 };
 
 class SegmentView {
@@ -82,7 +91,8 @@ class SegmentView {
   }
   EpisodeRecord* episodes() const {
     return At<EpisodeRecord>(layout_->episodes_);
-  }  // [T*N], at most one a step
+  }                                                                          // [T*N], at most one a step
+  std::byte* snapshot() const { return At<std::byte>(layout_->snapshot_); }  // [N, row_state_bytes]; or null
 
  private:
   template <class T>
@@ -92,5 +102,12 @@ class SegmentView {
   const SegmentLayout* layout_ = nullptr;
   std::byte* base_ = nullptr;
 };
+
+// What a segment from outside must satisfy before anything is trained on it: every index that the learner
+// follows is inside its table, flags and masks are 0 or 1, actions exist, final observations belong to the
+// truncated steps that bootstrap from them, and what environments gave is finite. InvalidArgument that names
+// the column and the place. Log-probs, values and Box actions may be anything: an update finds by its own
+// losses what a diverged network has made of them. Reads the memory once; any thread.
+Status CheckSegment(const SegmentView& segment);
 
 }  // namespace millrace
