@@ -10,9 +10,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/file_system.h"
 #include "common/status.h"
+#include "common/update_lines.h"
 
 namespace millrace {
 
@@ -40,6 +42,9 @@ struct MetricsRow {
   double approx_kl = kUnknown;
   double approx_kl_k1 = kUnknown;
   double clip_fraction = kUnknown;
+  double rho_clip_fraction = kUnknown;  // mode: async with V-trace, as are the lags (mode: async)
+  double policy_lag_mean = kUnknown;
+  double policy_lag_max = kUnknown;
   double explained_variance = kUnknown;
   double grad_norm = kUnknown;  // before clipping
   double learning_rate = 0;
@@ -87,6 +92,9 @@ inline constexpr std::array kMetricsFields = {
     MetricsField("approx_kl", "loss", &MetricsRow::approx_kl),
     MetricsField("approx_kl_k1", "loss", &MetricsRow::approx_kl_k1),
     MetricsField("clip_fraction", "loss", &MetricsRow::clip_fraction),
+    MetricsField("rho_clip_fraction", "loss", &MetricsRow::rho_clip_fraction),
+    MetricsField("policy_lag_mean", "async", &MetricsRow::policy_lag_mean),
+    MetricsField("policy_lag_max", "async", &MetricsRow::policy_lag_max),
     MetricsField("explained_variance", "loss", &MetricsRow::explained_variance),
     MetricsField("grad_norm", "loss", &MetricsRow::grad_norm),
     MetricsField("learning_rate", "schedule", &MetricsRow::learning_rate),
@@ -97,7 +105,7 @@ inline constexpr std::array kMetricsFields = {
     MetricsField("eval_return_mean", "eval", &MetricsRow::eval_return_mean),
 };
 
-// Enough for every row: the names and a quarter hundred numbers of at most 24 characters.
+// Enough for every row: the names and some thirty numbers of at most 24 characters.
 inline constexpr size_t kMaxMetricsLine = 2048;
 
 // The row as one line of JSON with its newline, in `buffer`; numbers as short as reads back to the same bits.
@@ -115,11 +123,10 @@ class MetricsWriter {
   Status Append(const MetricsRow& row);
 
  private:
-  MetricsWriter(std::unique_ptr<WritableFile> file, uint64_t size)
-      : file_(std::move(file)), size_(size), buffer_(std::make_unique<std::array<char, kMaxMetricsLine>>()) {}
+  explicit MetricsWriter(UpdateLines lines)
+      : lines_(std::move(lines)), buffer_(std::make_unique<std::array<char, kMaxMetricsLine>>()) {}
 
-  std::unique_ptr<WritableFile> file_;
-  uint64_t size_;
+  UpdateLines lines_;
   std::unique_ptr<std::array<char, kMaxMetricsLine>> buffer_;
 };
 
