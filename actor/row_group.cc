@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/ops/philox.h"
@@ -55,6 +56,7 @@ std::unique_ptr<RowGroup> RowGroup::Wrap(std::unique_ptr<Env> env, const EnvSect
   group->action_repeat_ = static_cast<int>(options.action_repeat);
   group->frame_stack_ = static_cast<int>(options.frame_stack);
   group->time_limit_ = options.time_limit < 0 ? raw.max_episode_steps : options.time_limit;
+  group->step_wait_ = std::chrono::microseconds(options.step_wait_us);
   group->clip_actions_ = options.clip_actions && raw.action.box();
   group->spec_.max_episode_steps = (group->time_limit_ + group->action_repeat_ - 1) / group->action_repeat_;
   const auto n = static_cast<size_t>(rows);
@@ -227,6 +229,7 @@ void RowGroup::Step(const SegmentView& segment, int t) {
   const auto n = static_cast<size_t>(rows_);
   const size_t offset = static_cast<size_t>(t) * n;
   StepEnv(segment, t);
+  if (step_wait_.count() > 0) std::this_thread::sleep_for(step_wait_);
   uint8_t* terminated = segment.terminated() + offset;
   uint8_t* truncated = segment.truncated() + offset;
   float* reward = segment.reward() + offset;

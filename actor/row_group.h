@@ -8,6 +8,7 @@
 // truncated one stands in the segment's side table.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,7 +47,8 @@ class RowGroup {
   // Makes `next` ready to be written from step 0: the last observations of `previous` (which may be the same
   // memory) become its first, and its side tables are empty.
   void BeginSegment(const SegmentView& next, const SegmentView& previous);
-  // Steps all rows with the actions at t; writes obs and mask at t+1, rewards and flags at t.
+  // Steps all rows with the actions at t; writes obs and mask at t+1, rewards and flags at t. Then sleeps for
+  // env.step_wait_us, once for the group.
   void Step(const SegmentView& segment, int t);
 
   // The first fault since it was last taken; null: none. A faulty step is marked invalid and its row starts
@@ -80,6 +82,7 @@ class RowGroup {
   uint32_t first_row_ = 0;
   int rows_ = 0, time_limit_ = 0, action_repeat_ = 1, frame_stack_ = 1;
   bool clip_actions_ = true;
+  std::chrono::microseconds step_wait_{0};
 
   std::vector<size_t> frame_bytes_;       // an entry an array: one frame of one row
   std::vector<std::byte*> obs_pointers_;  // scratch behind ObsOut

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -270,6 +271,19 @@ TEST(RowGroup, SavedRowsGoOnExactlyInAnotherGroup) {
   ASSERT_EQ(a.segment.episode_count(), 4);
   ASSERT_EQ(b.segment.episode_count(), 4);
   EXPECT_EQ(a.segment.episodes()[0].ret, b.segment.episodes()[0].ret);
+}
+
+// sleep_for promises at least what it was asked for; there is no upper bound to check.
+TEST(RowGroup, AStepWaitsOnceForTheWholeGroupAndChangesNothing) {
+  EnvSection slow = Rig::Defaults();
+  slow.step_wait_us = 3000;
+  const std::vector<Ending> endings = {{2, false, true}, {3, true, false}};
+  Rig waits(endings, 4, 5, slow), plain(endings, 4, 5);
+  const auto begin = std::chrono::steady_clock::now();
+  waits.Run();
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, 5 * std::chrono::microseconds(slow.step_wait_us));
+  plain.Run();
+  EXPECT_EQ(waits.memory, plain.memory);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "actor/env.h"
 #include "actor/envs/breakout/breakout.h"
 #include "actor/envs/classic_control/classic_control.h"
+#include "actor/envs/ledger/ledger.h"
 #include "actor/envs/null/null.h"
 #include "common/nearest.h"
 
@@ -19,6 +20,7 @@ const std::map<std::string, Factory>& Table() {
       {"Acrobot-v1", MakeAcrobot},
       {"Breakout", MakeBreakout},
       {"CartPole-v1", MakeCartPole},
+      {"Ledger", MakeLedger},
       {"MountainCar-v0", MakeMountainCar},
       {"MountainCarContinuous-v0", MakeMountainCarContinuous},
       {"Null", MakeNull},
