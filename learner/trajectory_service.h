@@ -15,17 +15,23 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "common/messages.h"
+#include "common/mutex.h"
 #include "common/options.h"
 #include "common/run_status.h"
 #include "common/segment.h"
 #include "common/status.h"
 #include "learner/actor_link.h"
+#include "learner/group_table.h"
+#include "learner/payload_pool.h"
+#include "learner/rate_window.h"
 #include "learner/rollout_source.h"
 
 namespace millrace {
@@ -93,8 +99,10 @@ class TrajectoryService {
   struct Batch {
     std::vector<SegmentView> segments;
     std::vector<uint32_t> groups;
-    Status fault;
-    double inference_seconds = 0, wait_seconds = 0;
+    std::vector<std::string> actors;    // the name of each segment's actor
+    std::vector<uint64_t> first_steps;  // agent steps that its rows had done
+    Status fault;                       // the first in the order of the groups
+    double wait_seconds = 0;
   };
   StatusOr<Batch> Take();
   // The last batch is trained on (or dropped): its slots are free, its end states are the checkpoint's.
@@ -117,14 +125,132 @@ class TrajectoryService {
   // Fills actors, queues, counters and the stations' shares.
   void FillStatus(RunStatus& status) const;
 
-  const SegmentLayout& layout(uint32_t group) const;
-  // An entry a segment of a batch.
-  const std::vector<int>& batch_rows() const;
+  // Rows of each segment of a batch in sync mode; the same number of segments, of any groups, in async mode.
+  std::vector<int> batch_rows() const;
 
  private:
-  class Impl;
-  explicit TrajectoryService(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  using Time = std::chrono::steady_clock::time_point;
+
+  // One slot of an actor's shared ring: the lease that it was granted under (0: free), and whether a segment
+  // in it is being checked, waits or is trained on.
+  struct RingSlot {
+    uint64_t lease = 0;
+    bool held = false;
+  };
+  struct Actor {
+    uint64_t number = 0;
+    std::string name, host, peer, note;
+    uint64_t incarnation = 0;
+    uint32_t pid = 0, threads = 1;
+    TransportKind kind = TransportKind::kInProcess;
+    SessionId session = 0;  // 0: not connected
+    std::shared_ptr<ActorLink> link;
+    bool ready = false, left = false;
+    Time last_seen, lost_at;
+    bool any_sequence = false;
+    uint64_t last_sequence = 0;  // taken in or passed over
+    std::vector<RingSlot> ring;
+    ActorStats stats;
+    RateWindow<ActorStats> stats_window;
+    uint64_t restarts = 0, steps = 0, segments = 0, bytes = 0;
+    RateWindow<uint64_t> steps_window;
+  };
+  // A segment that is held here. Its memory is a block of the pool or a slot of its actor's ring.
+  struct Held {
+    uint32_t group = 0;
+    uint64_t actor = 0;
+    std::string actor_name;
+    uint64_t lease = 0, first_step = 0, version = 0;
+    SegmentView view;
+    std::byte* block = nullptr;
+    std::shared_ptr<ActorLink> ring;
+    int32_t slot = -1;
+    Status fault;
+    Time since;
+  };
+  struct Pending {
+    SessionId session = 0;
+    SegmentHeader header;
+    Held held;
+  };
+  struct Totals {
+    double wait_seconds = 0, ingest_seconds = 0;
+  };
+
+  explicit TrajectoryService(TrajectoryServiceOptions options);
+  Status SetBounds();
+
+  // trajectory_service.cc: sessions and ingest
+  Status CheckHello(const Hello& hello) const;
+  StatusOr<Actor*> AdmitLocked(const Hello& hello) MILL_REQUIRES(mutex_);
+  Status OnReady(Actor& actor, const Ready& ready) MILL_REQUIRES(mutex_);
+  void OnGoodbye(Actor& actor) MILL_REQUIRES(mutex_);
+  Actor* Connected(SessionId session) MILL_REQUIRES(mutex_);
+  void Disconnect(Actor& actor) MILL_REQUIRES(mutex_);
+  StatusOr<bool> WantedLocked(Actor& actor, const SegmentHeader& header) MILL_REQUIRES(mutex_);
+  void PassOver(Actor& actor, const SegmentHeader& header, const char* reason) MILL_REQUIRES(mutex_);
+  void Acknowledge(Actor& actor, uint64_t sequence) MILL_REQUIRES(mutex_);
+  Status CheckContent(const Pending& pending) const;
+  void TakeIn(Actor& actor, Pending& pending) MILL_REQUIRES(mutex_);
+  void FreeMemory(const Held& held) MILL_REQUIRES(mutex_);
+  void Count(const char* name, uint64_t n = 1) MILL_REQUIRES(mutex_) { counters_[name] += n; }
+
+  // trajectory_leases.cc: leases, grants, rounds
+  std::vector<GroupTable::Candidate> Candidates() const MILL_REQUIRES(mutex_);
+  void TakeFromLost() MILL_REQUIRES(mutex_);
+  void FreeGroupsOf(Actor& actor, bool wait) MILL_REQUIRES(mutex_);
+  void VoidGrants(HeldGroup& group) MILL_REQUIRES(mutex_);
+  void RenewLease(Actor& actor, HeldGroup& group) MILL_REQUIRES(mutex_);
+  void DealGroups(bool rebalance) MILL_REQUIRES(mutex_);
+  void SendLeases(Actor& actor) MILL_REQUIRES(mutex_);
+  LeasedGroup Describe(const HeldGroup& group) MILL_REQUIRES(mutex_);
+  bool AddGrant(HeldGroup& group, std::map<uint64_t, Grant>& grants) MILL_REQUIRES(mutex_);
+  void GrantGroups() MILL_REQUIRES(mutex_);
+  void SendGrants(std::map<uint64_t, Grant>& grants) MILL_REQUIRES(mutex_);
+  void OpenRound() MILL_REQUIRES(mutex_);
+  bool BatchReady() MILL_REQUIRES(mutex_);
+  void DropStale() MILL_REQUIRES(mutex_);
+  size_t Outstanding() const MILL_REQUIRES(mutex_) { return granted_ + queue_.size(); }
+
+  // trajectory_status.cc
+  void FillActors(RunStatus& status, Time now) const MILL_REQUIRES(mutex_);
+  void FillStations(RunStatus& status) const MILL_REQUIRES(mutex_);
+
+  const TrajectoryServiceOptions options_;
+  const bool async_;
+  const std::chrono::milliseconds lease_, heartbeat_;
+  size_t batch_size_ = 0, max_outstanding_ = 0;  // segments
+  uint64_t layout_hash_ = 0;
+  std::string layout_text_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  GroupTable table_ MILL_GUARDED_BY(mutex_);
+  PayloadPool pool_ MILL_GUARDED_BY(mutex_);
+  std::map<uint64_t, std::unique_ptr<Actor>> actors_ MILL_GUARDED_BY(mutex_);  // by number, as they came
+  std::map<std::string, Actor*> by_name_ MILL_GUARDED_BY(mutex_);
+  std::map<SessionId, Actor*> sessions_ MILL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Pending> pending_ MILL_GUARDED_BY(mutex_);
+  std::deque<Held> queue_ MILL_GUARDED_BY(mutex_);   // taken in, oldest first
+  std::vector<Held> batch_ MILL_GUARDED_BY(mutex_);  // being trained on
+  WeightsPtr weights_ MILL_GUARDED_BY(mutex_);
+  uint64_t last_number_ MILL_GUARDED_BY(mutex_) = 0, last_session_ MILL_GUARDED_BY(mutex_) = 0,
+                        last_ticket_ MILL_GUARDED_BY(mutex_) = 0;
+  size_t granted_ MILL_GUARDED_BY(mutex_) = 0;     // segments that may come
+  size_t next_grant_ MILL_GUARDED_BY(mutex_) = 0;  // group at which the next round of grants begins
+  uint32_t max_policy_lag_ MILL_GUARDED_BY(mutex_) = 0;
+  bool round_open_ MILL_GUARDED_BY(mutex_) = false,
+                   interrupted_ MILL_GUARDED_BY(mutex_) = false, paused_ MILL_GUARDED_BY(mutex_) = false,
+                   draining_ MILL_GUARDED_BY(mutex_) = false, stopped_ MILL_GUARDED_BY(mutex_) = false,
+                   bit_exact_ MILL_GUARDED_BY(mutex_) = true, waiting_ MILL_GUARDED_BY(mutex_) = false;
+  Status stop_reason_ MILL_GUARDED_BY(mutex_);
+  Time last_tick_ MILL_GUARDED_BY(mutex_), waiting_since_ MILL_GUARDED_BY(mutex_);
+  Totals totals_ MILL_GUARDED_BY(mutex_);
+  RateWindow<Totals> totals_window_ MILL_GUARDED_BY(mutex_);
+  std::map<std::string, uint64_t> counters_ MILL_GUARDED_BY(mutex_);
+  std::vector<uint64_t> lag_histogram_ MILL_GUARDED_BY(mutex_);
+  uint64_t taken_in_ MILL_GUARDED_BY(mutex_) = 0;
+  double queue_seconds_ MILL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace millrace
