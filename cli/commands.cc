@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "actor/env.h"
+#include "actor/row_group.h"
 #include "cli/bench.h"
 #include "cli/evaluate.h"
 #include "cli/presets.h"

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/config.h"
+#include "common/row_groups.h"
 
 namespace millrace {
 namespace {
@@ -78,8 +80,18 @@ void EpisodeWindow::Fill(const std::vector<double>& returns, const std::vector<d
   for (size_t i = returns.size() - n; i < returns.size(); ++i) Add(returns[i], lengths[i]);
 }
 
-CheckpointData RunState::Pack(const RunOptions& options, PpoLearner& learner, const EnvPool& pool,
-                              const std::vector<std::byte>& rows) const {
+bool RunState::InStep(const RunOptions& options, const RowStates& rows) {
+  int count = 0;
+  for (const uint32_t n : rows.group_rows) count += static_cast<int>(n);
+  const std::vector<int> usual = GroupRows(count, static_cast<int>(options.env.group_rows));
+  return std::all_of(rows.known.begin(), rows.known.end(), [](uint8_t known) { return known != 0; }) &&
+         std::equal(rows.next_step.begin() + (rows.next_step.empty() ? 0 : 1), rows.next_step.end(),
+                    rows.next_step.begin()) &&
+         std::equal(usual.begin(), usual.end(), rows.group_rows.begin(), rows.group_rows.end(),
+                    [](int a, uint32_t b) { return static_cast<uint32_t>(a) == b; });
+}
+
+CheckpointData RunState::Pack(const RunOptions& options, PpoLearner& learner, const RowStates& rows) const {
   CheckpointData data;
   for (const PpoLearner::StateTensor& tensor : learner.State()) {
     size_t n = 1;
@@ -92,8 +104,11 @@ CheckpointData RunState::Pack(const RunOptions& options, PpoLearner& learner, co
           MakeTensor(tensor.name, std::span<const double>(tensor.f64, n), Shape(tensor.shape)));
     }
   }
-  const auto row_count = static_cast<uint64_t>(pool.rows());
-  data.tensors.push_back({"env/rows", TensorType::kU8, {row_count, rows.size() / row_count}, rows});
+  uint64_t row_count = 0, agent_steps = 0;
+  for (const uint32_t n : rows.group_rows) row_count += n;
+  for (const uint64_t step : rows.next_step) agent_steps = std::max(agent_steps, step);
+  MILL_CHECK(rows.bytes.size() == row_count * rows.row_bytes);
+  data.tensors.push_back({"env/rows", TensorType::kU8, {row_count, rows.row_bytes}, rows.bytes});
   data.metadata["config"] = SerializeConfig(options);
   const Json counters = {
       {"updates", learner.updates()},
@@ -137,22 +152,59 @@ Status RunState::RestoreEpisodes(const Checkpoint& checkpoint, uint64_t total) {
   return absl::OkStatus();
 }
 
-Status RunState::Restore(const Checkpoint& checkpoint, PpoLearner& learner, EnvPool& pool) {
+// A checkpoint of rows in step has only the rows; how they are grouped follows from the options.
+static StatusOr<RowStates> ReadRows(const Checkpoint& checkpoint, const RunOptions& options,
+                                    uint64_t agent_steps) {
+  const SafetensorsContent& content = checkpoint.content;
+  const NamedTensor* rows = content.Find("env/rows");
+  if (rows == nullptr || rows->type != TensorType::kU8 || rows->shape.size() != 2 ||
+      rows->shape[0] > static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) {
+    return absl::NotFoundError("no tensor env/rows");
+  }
+  RowStates states;
+  states.row_bytes = rows->shape[1];
+  states.bytes.assign(rows->bytes.begin(), rows->bytes.end());
+  const NamedTensor* groups = content.Find("env/group_rows");
+  if (groups == nullptr) {
+    const std::vector<int> usual =
+        GroupRows(static_cast<int>(rows->shape[0]), static_cast<int>(options.env.group_rows));
+    states.group_rows.assign(usual.begin(), usual.end());
+    states.next_step.assign(usual.size(), agent_steps);
+    states.known.assign(usual.size(), 1);
+    return states;
+  }
+  std::vector<int64_t> group_rows(groups->shape.size() == 1 ? groups->shape[0] : 0);
+  std::vector<int64_t> next_step(group_rows.size());
+  states.known.resize(group_rows.size());
+  MILL_RETURN_IF_ERROR(CopyTensor(content, "env/group_rows", std::span<int64_t>(group_rows)));
+  MILL_RETURN_IF_ERROR(CopyTensor(content, "env/next_step", std::span<int64_t>(next_step)));
+  MILL_RETURN_IF_ERROR(CopyTensor(content, "env/known", std::span<uint8_t>(states.known)));
+  uint64_t left = rows->shape[0];
+  const auto fits = [&left](int64_t n) {
+    if (n <= 0 || static_cast<uint64_t>(n) > left) return false;
+    left -= static_cast<uint64_t>(n);
+    return true;
+  };
+  if (!std::all_of(group_rows.begin(), group_rows.end(), fits) || left != 0) {
+    return absl::InvalidArgumentError("env/group_rows does not add up to the rows of env/rows");
+  }
+  states.group_rows.assign(group_rows.begin(), group_rows.end());
+  states.next_step.assign(next_step.begin(), next_step.end());
+  return states;
+}
+
+Status RunState::Restore(const Checkpoint& checkpoint, const RunOptions& options, PpoLearner& learner,
+                         RolloutSource& source) {
   for (const PpoLearner::StateTensor& tensor : learner.State())
     MILL_RETURN_IF_ERROR(CopyState(checkpoint, tensor));
-  const NamedTensor* rows = checkpoint.content.Find("env/rows");
-  if (rows == nullptr || rows->type != TensorType::kU8) {
-    return OtherRun(checkpoint, absl::NotFoundError("no tensor env/rows"));
-  }
-  if (Status status = pool.LoadRows({rows->bytes.begin(), rows->bytes.end()}); !status.ok()) {
-    return OtherRun(checkpoint, status);
-  }
   const auto it = checkpoint.content.metadata.find("counters");
   const Json counters =
       it == checkpoint.content.metadata.end() ? Json() : Json::parse(it->second, nullptr, false);
   if (!counters.is_object()) return OtherRun(checkpoint, absl::NotFoundError("no counters in its metadata"));
+  const StatusOr<RowStates> rows = ReadRows(checkpoint, options, Count(counters, "agent_steps"));
+  if (!rows.ok()) return OtherRun(checkpoint, rows.status());
+  if (const Status status = source.LoadRows(*rows); !status.ok()) return OtherRun(checkpoint, status);
   steps = Count(counters, "steps");
-  agent_steps = Count(counters, "agent_steps");
   seconds = Number(counters, "seconds");
   updates_skipped = Count(counters, "updates_skipped");
   target_reached = counters.value("target_reached", false);

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "actor/env_pool.h"
 #include "common/checkpoint.h"
 #include "common/options.h"
 #include "common/status.h"
 #include "learner/ppo.h"
+#include "learner/rollout_source.h"
 
 namespace millrace {
 
@@ -39,9 +39,8 @@ class EpisodeWindow {
 struct RunState {
   explicit RunState(size_t window) : episodes(window) {}
 
-  uint64_t steps = 0;        // environment steps
-  uint64_t agent_steps = 0;  // steps a row; keys the actions' randomness
-  double seconds = 0;        // of training, over all sessions of the run
+  uint64_t steps = 0;  // environment steps
+  double seconds = 0;  // of training, over all sessions of the run
   uint64_t updates_skipped = 0;
   bool target_reached = false;
   uint64_t target_steps = 0;  // when it was first reached
@@ -56,23 +55,32 @@ struct RunState {
 
   // Calls `write` with everything a run needs to go on; the views in it live as long as the call.
   template <class Write>
-  auto WithCheckpoint(const RunOptions& options, PpoLearner& learner, const EnvPool& pool,
+  auto WithCheckpoint(const RunOptions& options, PpoLearner& learner, const RolloutSource& source,
                       const Write& write) {
-    const std::vector<std::byte> rows = pool.SaveRows();
+    const RowStates rows = source.SaveRows();
+    const std::vector<int64_t> group_rows(rows.group_rows.begin(), rows.group_rows.end());
+    const std::vector<int64_t> next_step(rows.next_step.begin(), rows.next_step.end());
     const std::vector<double> returns = episodes.InOrder(episodes.returns_);
     const std::vector<double> lengths = episodes.InOrder(episodes.lengths_);
-    CheckpointData data = Pack(options, learner, pool, rows);
+    CheckpointData data = Pack(options, learner, rows);
+    if (!InStep(options, rows)) {
+      data.tensors.push_back(MakeTensor("env/group_rows", std::span<const int64_t>(group_rows)));
+      data.tensors.push_back(MakeTensor("env/next_step", std::span<const int64_t>(next_step)));
+      data.tensors.push_back(MakeTensor("env/known", std::span<const uint8_t>(rows.known)));
+    }
     data.tensors.push_back(MakeTensor("episodes/returns", std::span<const double>(returns)));
     data.tensors.push_back(MakeTensor("episodes/lengths", std::span<const double>(lengths)));
     return write(data);
   }
   // InvalidArgument naming the tensor when the checkpoint is of another network or other environments.
-  Status Restore(const Checkpoint& checkpoint, PpoLearner& learner, EnvPool& pool);
+  Status Restore(const Checkpoint& checkpoint, const RunOptions& options, PpoLearner& learner,
+                 RolloutSource& source);
 
  private:
   Status RestoreEpisodes(const Checkpoint& checkpoint, uint64_t total);
-  CheckpointData Pack(const RunOptions& options, PpoLearner& learner, const EnvPool& pool,
-                      const std::vector<std::byte>& rows) const;
+  CheckpointData Pack(const RunOptions& options, PpoLearner& learner, const RowStates& rows) const;
+  // All groups are known, equally far, and as the options divide the rows: then the rows alone are saved.
+  static bool InStep(const RunOptions& options, const RowStates& rows);
 };
 
 // Loads weights and statistics only, for evaluation and warm start; the optimizer and the counters stay new.

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "cli/pool_source.h"
 #include "common/resource_usage.h"
-#include "common/row_groups.h"
 
 namespace millrace {
 namespace {
@@ -42,15 +42,26 @@ Trainer::Trainer(const RunOptions& options)
 
 StatusOr<std::unique_ptr<Trainer>> Trainer::Make(const RunOptions& options) {
   auto trainer = std::unique_ptr<Trainer>(new Trainer(options));
-  MILL_ASSIGN_OR_RETURN(trainer->pool_,
-                        EnvPool::Make(options.env, options.run.seed, static_cast<int>(options.ppo.horizon),
-                                      *trainer->threads_));
-  const EnvPool& pool = *trainer->pool_;
-  MILL_RETURN_IF_ERROR(ValidateForEnv(options, pool.spec()));
-  const std::vector<int> groups = GroupRows(pool.rows(), static_cast<int>(options.env.group_rows));
+  MILL_ASSIGN_OR_RETURN(auto source, PoolSource::Make(options, *trainer->threads_));
+  MILL_RETURN_IF_ERROR(ValidateForEnv(options, source->spec()));
   MILL_ASSIGN_OR_RETURN(trainer->learner_,
-                        PpoLearner::Make(options, pool.spec(), groups, *trainer->threads_));
+                        PpoLearner::Make(options, source->spec(), source->batch_rows(), *trainer->threads_));
+  trainer->source_ = std::move(source);
   return trainer;
+}
+
+StatusOr<std::unique_ptr<Trainer>> Trainer::Make(const RunOptions& options, const EnvSpec& spec,
+                                                 const std::vector<int>& batch_rows,
+                                                 std::unique_ptr<RolloutSource> source) {
+  MILL_RETURN_IF_ERROR(ValidateForEnv(options, spec));
+  auto trainer = std::unique_ptr<Trainer>(new Trainer(options));
+  MILL_ASSIGN_OR_RETURN(trainer->learner_, PpoLearner::Make(options, spec, batch_rows, *trainer->threads_));
+  trainer->source_ = std::move(source);
+  return trainer;
+}
+
+void Trainer::Apply(const RunOptions& options) {
+  options_ = options;
 }
 
 size_t Trainer::window() const {
@@ -66,8 +77,8 @@ bool Trainer::Done() const {
   return state_.steps >= options_.run.steps || (state_.target_reached && options_.run.stop_window > 0);
 }
 
-void Trainer::TakeEpisodes(MetricsRow& row) {
-  for (const SegmentView& segment : pool_->segments()) {
+void Trainer::TakeEpisodes(std::span<const SegmentView> segments, MetricsRow& row) {
+  for (const SegmentView& segment : segments) {
     for (int e = 0; e < segment.episode_count(); ++e) {
       const EpisodeRecord& episode = segment.episodes()[e];
       state_.episodes.Add(episode.ret, episode.length);
@@ -82,13 +93,21 @@ void Trainer::TakeEpisodes(MetricsRow& row) {
   }
 }
 
-Status Trainer::CheckFaults(bool& drop) {
-  const EnvFault* fault = pool_->fault();
-  drop = fault != nullptr;
-  if (!drop) return absl::OkStatus();
-  if (options_.run.on_nonfinite == OnNonfinite::kStop) return fault->ToStatus();
-  pool_->ClearFaults();
-  return absl::OkStatus();
+uint64_t Trainer::StepsOf(std::span<const SegmentView> segments) const {
+  uint64_t samples = 0;
+  for (const SegmentView& segment : segments) samples += static_cast<uint64_t>(segment.layout().samples());
+  return samples * options_.env.action_repeat;
+}
+
+void Trainer::NoteTarget() {
+  const uint32_t window = options_.run.stop_window;
+  if (state_.target_reached || window == 0 || state_.episodes.count() < window ||
+      !(state_.episodes.ReturnMean(window) >= options_.run.stop_at_return)) {
+    return;
+  }
+  state_.target_reached = true;
+  state_.target_steps = state_.steps;
+  state_.target_seconds = state_.seconds;
 }
 
 static void FillLosses(const PpoReport& report, MetricsRow& row) {
@@ -108,42 +127,34 @@ StatusOr<MetricsRow> Trainer::Iterate() {
   MetricsRow row;
   const Clock::time_point begin = Clock::now();
   const double progress = static_cast<double>(state_.steps) / static_cast<double>(options_.run.steps);
-  pool_->Collect(learner_->policy(), state_.agent_steps);
+  MILL_ASSIGN_OR_RETURN(const Rollout rollout, source_->Collect(learner_->policy()));
   const Clock::time_point collected = Clock::now();
-  bool drop = false;
-  MILL_RETURN_IF_ERROR(CheckFaults(drop));
+  const bool drop = !rollout.fault.ok();
+  if (drop && options_.run.on_nonfinite == OnNonfinite::kStop) return rollout.fault;
   PpoReport report;
   if (drop) {
     ++state_.updates_skipped;
-    learner_->SkipUpdate(pool_->segments());
+    learner_->SkipUpdate(rollout.segments);
   } else {
-    MILL_ASSIGN_OR_RETURN(report, learner_->Update(pool_->segments(), progress));
+    MILL_ASSIGN_OR_RETURN(report, learner_->Update(rollout.segments, progress));
     state_.updates_skipped += static_cast<uint64_t>(report.skipped);
   }
   const Clock::time_point updated = Clock::now();
-  state_.agent_steps += options_.ppo.horizon;
-  state_.steps +=
-      static_cast<uint64_t>(options_.env.rows) * options_.ppo.horizon * options_.env.action_repeat;
-  TakeEpisodes(row);
+  const uint64_t steps = StepsOf(rollout.segments);
+  state_.steps += steps;
+  TakeEpisodes(rollout.segments, row);
   const double total = Millis(Clock::now() - begin);
   state_.seconds += total / 1000;
-  const uint32_t window = options_.run.stop_window;
-  if (!state_.target_reached && window > 0 && state_.episodes.count() >= window &&
-      state_.episodes.ReturnMean(window) >= options_.run.stop_at_return) {
-    state_.target_reached = true;
-    state_.target_steps = state_.steps;
-    state_.target_seconds = state_.seconds;
-  }
+  NoteTarget();
   row.update = learner_->updates();
   row.steps = state_.steps;
   row.seconds = state_.seconds;
   row.ms_per_update = total;
   row.ms_rollout = Millis(collected - begin);
-  row.ms_inference = 1000 * pool_->inference_seconds() / threads_->threads();
+  row.ms_inference = 1000 * rollout.inference_seconds;
   row.ms_update = Millis(updated - collected);
   row.ms_rest = total - row.ms_rollout - row.ms_update;
-  row.steps_per_second =
-      1000.0 * options_.env.rows * options_.ppo.horizon * options_.env.action_repeat / std::max(total, 1e-6);
+  row.steps_per_second = 1000.0 * static_cast<double>(steps) / std::max(total, 1e-6);
   if (!drop) FillLosses(report, row);
   row.updates_skipped = state_.updates_skipped;
   return row;

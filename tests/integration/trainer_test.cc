@@ -49,7 +49,7 @@ std::string Checksum(Trainer& trainer) {
     if (tensor.f32 != nullptr) XXH3_64bits_update(state, tensor.f32, n * sizeof(float));
     if (tensor.f64 != nullptr) XXH3_64bits_update(state, tensor.f64, n * sizeof(double));
   }
-  const std::vector<std::byte> rows = trainer.pool().SaveRows();
+  const std::vector<std::byte> rows = trainer.source().SaveRows().bytes;
   XXH3_64bits_update(state, rows.data(), rows.size());
   const uint64_t digest = XXH3_64bits_digest(state);
   XXH3_freeState(state);
@@ -77,7 +77,7 @@ TEST_P(EveryPreset, ResumeHasTheBitsOfARunThatNeverStopped) {
   auto store = CheckpointStore::Open(fs, dir);
   ASSERT_TRUE(store.ok()) << store.status();
   const auto saved =
-      first->state().WithCheckpoint(options, first->learner(), first->pool(),
+      first->state().WithCheckpoint(options, first->learner(), first->source(),
                                     [&](const CheckpointData& data) { return store->Save(2, data); });
   ASSERT_TRUE(saved.ok()) << saved.status();
   first.reset();
@@ -85,7 +85,7 @@ TEST_P(EveryPreset, ResumeHasTheBitsOfARunThatNeverStopped) {
   auto second = MakeTrainer(options);
   const auto checkpoint = LoadLatestCheckpoint(fs, dir, nullptr);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  const Status restored = second->state().Restore(*checkpoint, second->learner(), second->pool());
+  const Status restored = second->state().Restore(*checkpoint, options, second->learner(), second->source());
   ASSERT_TRUE(restored.ok()) << restored;
   Iterate(*second, 2);
   EXPECT_EQ(Checksum(*second), Checksum(*whole));

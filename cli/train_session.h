@@ -1,0 +1,116 @@
+// TrainSession: a run's folder, checkpoints, metrics, progress and evaluation around the Trainer's loop, for
+// `train` and `learner` alike. Owner: the command. One thread calls everything but Say. Station: around all
+// of the learner's.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cli/args.h"
+#include "cli/trainer.h"
+#include "common/checkpoint.h"
+#include "common/curve.h"
+#include "common/file_system.h"
+#include "common/metrics.h"
+#include "common/mutex.h"
+#include "common/progress.h"
+#include "common/resource_usage.h"
+#include "common/run_dir.h"
+#include "common/run_summary.h"
+#include "common/tensorboard.h"
+
+namespace millrace {
+
+class TrainSession;
+
+// Where a session's rollouts come from, and what goes on beside its loop.
+class RunHost {
+ public:
+  virtual ~RunHost() = default;
+
+  // `resumed_dir`: the folder of the run that goes on; empty for a new one, which has no folder yet.
+  virtual StatusOr<std::unique_ptr<Trainer>> MakeTrainer(const RunOptions& options,
+                                                         const std::string& resumed_dir) = 0;
+  // The folder is there and locked, the state restored: what serves may begin.
+  virtual Status Begin(TrainSession& session) = 0;
+  // Before each update, and again whenever the source gave up waiting. False: the run stops here, with a
+  // checkpoint. An error ends it in the same way, as a failure.
+  virtual StatusOr<bool> MayGoOn() = 0;
+  virtual void AfterUpdate(const MetricsRow& row) = 0;
+  virtual void Evaluating(bool begins) = 0;
+};
+
+class TrainSession {
+ public:
+  enum class Outcome : uint8_t { kDone, kStopped };
+
+  // `go_on`: the command that resumes this run, up to its folder.
+  TrainSession(const TrainCommand& command, std::string go_on, std::chrono::steady_clock::time_point started,
+               RunHost& host);
+
+  Status Prepare();
+  // A resumed run with nothing left to do: says so, and its summary stands.
+  bool AlreadyDone();
+  StatusOr<Outcome> Loop();
+  // The summary on the terminal and on disk.
+  Status Finish(const StatusOr<Outcome>& outcome);
+
+  // ---- for the host ----
+  // A line for the user, at any time and from any thread.
+  void Say(const std::string& line);
+  Status SaveCheckpoint();
+  // From now on; config.yaml says so.
+  Status Apply(const RunOptions& options);
+
+  const RunOptions& options() const { return options_; }
+  Trainer& trainer() { return *trainer_; }
+  RunDir& dir() { return *dir_; }
+  FileSystem& file_system() { return fs_; }
+  const std::string& last_checkpoint() const { return last_checkpoint_; }  // empty: none
+  uint64_t checkpointed_update() const { return checkpointed_update_; }
+  std::chrono::steady_clock::time_point checkpointed_at() const { return checkpointed_at_; }
+
+ private:
+  Status CreateDir();
+  Status PrepareNew();
+  Status PrepareResumed();
+  Status CheckSameCourse(const Checkpoint& checkpoint) const;
+  Status WarmStart();
+  Status Record(MetricsRow& row);
+  Status EvaluateIfDue(MetricsRow& row, bool last);
+  Status AfterUpdate(MetricsRow& row);
+  Status KeepBest(double return_mean);
+  Status SaveAndFail(const Status& why);
+  RunSummary Summarize(const StatusOr<Outcome>& outcome) const;
+  void Show(std::string_view text) const;
+  ProgressState Now() const;
+
+  const TrainCommand& command_;
+  const std::string go_on_;
+  const std::chrono::steady_clock::time_point started_;
+  const Terminal terminal_;
+  RunHost& host_;
+  PosixFileSystem fs_;
+  RunOptions options_;
+  std::unique_ptr<Trainer> trainer_;
+  std::optional<RunDir> dir_;
+  std::optional<CheckpointStore> store_;
+  std::optional<MetricsWriter> metrics_;
+  std::optional<TensorBoardWriter> tensorboard_;
+  std::optional<CpuShare> cpu_;
+  Mutex console_;
+  std::optional<Progress> progress_ MILL_GUARDED_BY(console_);
+  Curve curve_;
+  std::string last_checkpoint_;
+  uint64_t checkpointed_update_ = 0;
+  std::chrono::steady_clock::time_point checkpointed_at_ = std::chrono::steady_clock::now();
+  double target_wall_seconds_ = 0;  // from the command's start
+};
+
+// What the process ends with: 0 done, 3 failed (the reason is printed), 130 stopped.
+int ExitCode(const StatusOr<TrainSession::Outcome>& outcome, const Status& finished);
+
+}  // namespace millrace
