@@ -67,4 +67,9 @@ struct RunStatus {
   std::string limiting_station, advice;  // what limits the run, and what to do about it
 };
 
+// Fills limiting_station and advice from what else stands in the status: the station that works for the
+// largest share of the time, or what the run waits for. Both are empty while nothing is to be said: before
+// the shares are known, and when the run is paused or at its end.
+void FindLimit(RunStatus& status);
+
 }  // namespace millrace
