@@ -1,16 +1,11 @@
 #include "actor/env_pool.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "absl/strings/str_cat.h"
 #include "common/row_groups.h"
 
 namespace millrace {
-namespace {
-constexpr int kTimedEvery = 8;  // steps between two whose inference is timed
-using Clock = std::chrono::steady_clock;
-}  // namespace
 
 StatusOr<std::unique_ptr<EnvPool>> EnvPool::Make(const EnvSection& env, uint64_t seed, int horizon,
                                                  ThreadPool& threads) {
@@ -37,37 +32,21 @@ StatusOr<std::unique_ptr<EnvPool>> EnvPool::Make(const EnvSection& env, uint64_t
 }
 
 void EnvPool::Collect(const PolicyView& policy, uint64_t first_step, bool deterministic) {
-  if (net_ != policy.net) {  // once: the runners' scratch fits one network
+  if (net_ != policy.net) {  // once: the collectors' scratch fits one network
     int widest = 0;
     for (const auto& group : groups_) widest = std::max(widest, group->rows());
     for (WorkerState& worker : workers_)
-      worker.runner = std::make_unique<PolicyRunner>(*policy.net, spec(), widest);
+      worker.collector = std::make_unique<SegmentCollector>(*policy.net, spec(), widest);
     net_ = policy.net;
   }
   for (WorkerState& worker : workers_) worker.inference_seconds = 0;
-  threads_->ParallelFor(static_cast<int>(groups_.size()), [&](int group, int worker) {
-    CollectGroup(static_cast<size_t>(group), static_cast<size_t>(worker), policy, first_step, deterministic);
+  const SegmentCollector::Keys keys{seed_, first_step, deterministic};
+  threads_->ParallelFor(static_cast<int>(groups_.size()), [&](int g, int w) {
+    const SegmentView& segment = segments()[static_cast<size_t>(g)];
+    WorkerState& worker = workers_[static_cast<size_t>(w)];
+    worker.inference_seconds += worker.collector->Collect(*groups_[static_cast<size_t>(g)], segment, segment,
+                                                          keys, [&] { return policy; });
   });
-}
-
-void EnvPool::CollectGroup(size_t g, size_t worker, const PolicyView& policy, uint64_t first_step,
-                           bool deterministic) {
-  RowGroup& group = *groups_[g];
-  const SegmentView& segment = segments()[g];
-  PolicyRunner& runner = *workers_[worker].runner;
-  group.BeginSegment(segment, segment);
-  for (int t = 0; t < horizon_; ++t) {
-    const uint64_t step = first_step + static_cast<uint64_t>(t);
-    if (t % kTimedEvery == 0) {
-      const Clock::time_point begin = Clock::now();
-      runner.Act(policy, segment, t, seed_, Purpose::kAction, group.first_row(), step, deterministic);
-      workers_[worker].inference_seconds +=
-          std::chrono::duration<double>(Clock::now() - begin).count() * std::min(kTimedEvery, horizon_ - t);
-    } else {
-      runner.Act(policy, segment, t, seed_, Purpose::kAction, group.first_row(), step, deterministic);
-    }
-    group.Step(segment, t);
-  }
 }
 
 void EnvPool::StepOnly() {

@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "actor/policy_runner.h"
 #include "actor/rollout_buffer.h"
 #include "actor/row_group.h"
+#include "actor/segment_collector.h"
 #include "common/options.h"
 #include "kernels/core/thread_pool.h"
 
@@ -48,12 +48,10 @@ class EnvPool {
 
  private:
   EnvPool() = default;
-  void CollectGroup(size_t group, size_t worker, const PolicyView& policy, uint64_t first_step,
-                    bool deterministic);
 
   // A line a worker, so that counters of different threads never share one.
   struct alignas(64) WorkerState {
-    std::unique_ptr<PolicyRunner> runner;
+    std::unique_ptr<SegmentCollector> collector;
     double inference_seconds = 0;
   };
 
@@ -61,7 +59,7 @@ class EnvPool {
   std::unique_ptr<RolloutBuffer> buffer_;
   std::vector<std::unique_ptr<RowGroup>> groups_;
   std::vector<WorkerState> workers_;
-  const ActorCritic* net_ = nullptr;  // the runners' network
+  const ActorCritic* net_ = nullptr;  // the collectors' network
   uint64_t seed_ = 0;
   int horizon_ = 0, rows_ = 0;
 };

@@ -1,0 +1,34 @@
+// SegmentCollector: fills one segment of one row group - acts and steps T times, with the policy asked for
+// anew before each step. Station: policy_runner and env_pool, over one segment. The one way in which segments
+// are made, in one process and in the service's actors. One a thread; it holds that thread's scratch.
+#pragma once
+
+#include "absl/functional/function_ref.h"
+#include "actor/policy_runner.h"
+#include "actor/row_group.h"
+
+namespace millrace {
+
+class SegmentCollector {
+ public:
+  // For groups of at most max_rows rows of this spec.
+  SegmentCollector(const ActorCritic& net, const EnvSpec& spec, int max_rows)
+      : runner_(net, spec, max_rows) {}
+
+  // What keys the actions' randomness besides the row.
+  struct Keys {
+    uint64_t seed = 0, first_step = 0;  // agent steps that these rows have done
+    bool deterministic = false;
+  };
+
+  // Fills `next`, whose first observations are the last of `previous` (which may be the same memory).
+  // `policy` is called before each step; what it gives is used for that step, and must stand that long.
+  // Returns the seconds that went into the network, an estimate from every 8th step.
+  double Collect(RowGroup& group, const SegmentView& next, const SegmentView& previous, const Keys& keys,
+                 absl::FunctionRef<PolicyView()> policy);
+
+ private:
+  PolicyRunner runner_;
+};
+
+}  // namespace millrace
