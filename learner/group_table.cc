@@ -115,14 +115,14 @@ void GroupTable::DealSync(const std::vector<Candidate>& candidates, bool rebalan
   }
   for (HeldGroup& group : groups_) {
     if (group.holder != kNoHolder) continue;
-    // Whoever is furthest below its share; after that, whoever has least for its threads.
+    // The first that is below its share, so that an actor's groups stand together; then whoever has least for
+    // its threads.
     const Candidate* best = nullptr;
     double best_load = 0;
     for (size_t c = 0; c < candidates.size(); ++c) {
       if (!MayHold(group, candidates[c])) continue;
       const int has = held[candidates[c].holder];
-      const double load =
-          has < shares[c] ? has - shares[c] : (has + 1.0) / std::max(1u, candidates[c].threads);
+      const double load = has < shares[c] ? -1 : (has + 1.0) / std::max(1u, candidates[c].threads);
       if (best == nullptr || load < best_load) best = &candidates[c], best_load = load;
     }
     if (best == nullptr) continue;
