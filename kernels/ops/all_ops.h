@@ -2,6 +2,7 @@
 // backends and tests.
 #pragma once
 
+#include "kernels/ops/action_log_prob.h"
 #include "kernels/ops/adam.h"
 #include "kernels/ops/categorical.h"
 #include "kernels/ops/gae.h"

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #define MILL_OPS(X)     \
+  X(ActionLogProb)      \
   X(ActivationGrad)     \
   X(Adam)               \
   X(AddColumnSums)      \

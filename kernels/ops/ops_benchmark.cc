@@ -9,6 +9,7 @@
 #include <map>
 #include <vector>
 
+#include "kernels/ops/action_log_prob.h"
 #include "kernels/ops/adam.h"
 #include "kernels/ops/categorical.h"
 #include "kernels/ops/gae.h"
@@ -146,6 +147,19 @@ void BM_SampleGaussian(benchmark::State& state) {
                           rows, (8.0 * dims + 4.0) * rows);
 }
 BENCHMARK(BM_SampleGaussian)->Arg(1)->Arg(8);
+
+void BM_ActionLogProb(benchmark::State& state) {
+  const int rows = 64;
+  const int32_t n = static_cast<int32_t>(state.range(0));
+  const Floats logits = Noise(static_cast<size_t>(rows) * n, 0, -2.0f, 2.0f);
+  std::vector<int32_t> action(rows);
+  for (int r = 0; r < rows; ++r) action[static_cast<size_t>(r)] = r % n;
+  Floats log_prob(rows);
+  Measure<ActionLogProb>(state,
+                         {rows, logits.data(), n, nullptr, 1, &n, nullptr, action.data(), log_prob.data()},
+                         rows, (4.0 * n + 8.0) * rows);
+}
+BENCHMARK(BM_ActionLogProb)->Arg(2)->Arg(3)->Arg(18)->Arg(64);
 
 // range(0): logits, or dimensions of a Box when range(1) is 1. A minibatch in blocks of 64 rows, as the
 // learner cuts it.

@@ -83,6 +83,40 @@ ParityCase GaussianCase(int rows, int dims, bool deterministic) {
       });
 }
 
+ParityCase DiscreteLogProbCase(int rows, const Heads& heads) {
+  Image m(15);
+  const int ld = heads.width() + 1, count = heads.heads();
+  const auto logits = m.Random("logits", Count(rows, ld), -4, 4);
+  const auto mask = heads.Mask(m, rows);
+  const auto nvec = m.Values("nvec", heads.nvec);
+  const auto action = m.Ints("action", Count(rows, count), 0, heads.nvec.front());
+  const auto log_prob = m.Output<float>("log_prob", static_cast<size_t>(rows));
+  return OpCase<ActionLogProb>(absl::StrCat("ActionLogProb rows ", rows, heads.name()), std::move(m),
+                               [=](const ImageView& at) {
+                                 ActionLogProb::Params p{};
+                                 p.rows = rows, p.logits = at(logits), p.ld = ld, p.mask = at(mask);
+                                 p.heads = count, p.nvec = at(nvec), p.action = at(action);
+                                 p.log_prob = at(log_prob);
+                                 return p;
+                               });
+}
+
+ParityCase BoxLogProbCase(int rows, int dims) {
+  Image m(16);
+  const int ld = dims + 1;
+  const auto mean = m.Random("mean", Count(rows, ld), -1, 1);
+  const auto log_std = m.Random("log_std", static_cast<size_t>(dims), -25, 4);  // beyond both clamps
+  const auto action = m.Random("action", Count(rows, dims), -2, 2);
+  const auto log_prob = m.Output<float>("log_prob", static_cast<size_t>(rows));
+  return OpCase<ActionLogProb>(absl::StrCat("ActionLogProb rows ", rows, " Box ", dims), std::move(m),
+                               [=](const ImageView& at) {
+                                 ActionLogProb::Params p{};
+                                 p.rows = rows, p.logits = at(mean), p.ld = ld, p.heads = dims;
+                                 p.log_std = at(log_std), p.action = at(action), p.log_prob = at(log_prob);
+                                 return p;
+                               });
+}
+
 // What the loss needs besides the policy's own tensors.
 struct LossSlots {
   LossSlots(Image& m, int rows, int tiles, int components, bool box) {
@@ -160,6 +194,7 @@ void AddPolicyCases(std::vector<ParityCase>* cases, int rows) {
   const Heads one{{3}, false}, several{{3, 5, 4, 6, 3}, true}, wide{{40, 3}, true};
   for (const Heads& heads : {one, several, wide}) {
     cases->push_back(CategoricalCase(rows, heads, false));
+    cases->push_back(DiscreteLogProbCase(rows, heads));
     cases->push_back(DiscreteLossCase(rows, heads, 1, false));
     cases->push_back(DiscreteLossCase(rows, heads, 0, false));
   }
@@ -167,6 +202,7 @@ void AddPolicyCases(std::vector<ParityCase>* cases, int rows) {
   cases->push_back(DiscreteLossCase(rows, one, 1, true));
   cases->push_back(GaussianCase(rows, 6, false));
   cases->push_back(GaussianCase(rows, 6, true));
+  cases->push_back(BoxLogProbCase(rows, 6));
   cases->push_back(BoxLossCase(rows, 6, 1));
   cases->push_back(BoxLossCase(rows, 6, 0));
 }

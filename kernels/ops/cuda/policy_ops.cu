@@ -1,5 +1,6 @@
 // Ops that sample actions and score them, as kernels.
 #include "kernels/core/cuda/launch.cuh"
+#include "kernels/ops/action_log_prob.h"
 #include "kernels/ops/categorical.h"
 #include "kernels/ops/gaussian.h"
 #include "kernels/ops/ppo_loss.h"
@@ -7,7 +8,8 @@
 namespace millrace {
 
 std::span<const CudaOp> CudaPolicyOps() {
-  static const CudaOp ops[] = {OpEntry<PpoLoss>(), OpEntry<SampleCategorical>(), OpEntry<SampleGaussian>()};
+  static const CudaOp ops[] = {OpEntry<ActionLogProb>(), OpEntry<PpoLoss>(), OpEntry<SampleCategorical>(),
+                               OpEntry<SampleGaussian>()};
   return ops;
 }
 
