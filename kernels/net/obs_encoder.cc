@@ -14,6 +14,8 @@ ObsEncoder::ObsEncoder(const EnvSpec& spec, bool normalize, float clip)
     offset_.push_back(width_);
     width_ += array.elements();
   }
+  mean64_.assign(static_cast<size_t>(width_), 0.0);
+  variance64_.assign(static_cast<size_t>(width_), 1.0);
   mean_.assign(static_cast<size_t>(width_), 0.0f);
   inv_std_.assign(static_cast<size_t>(width_), 1.0f);
   passthrough_ = arrays_.size() == 1 && arrays_[0].dtype == DType::kF32 && !normalize && clip <= 0;
@@ -21,6 +23,8 @@ ObsEncoder::ObsEncoder(const EnvSpec& spec, bool normalize, float clip)
 
 void ObsEncoder::SetStatistics(const double* mean, const double* variance) {
   for (size_t i = 0; i < mean_.size(); ++i) {
+    mean64_[i] = mean[i];
+    variance64_[i] = variance[i];
     mean_[i] = static_cast<float>(mean[i]);
     inv_std_[i] = static_cast<float>(1.0 / std::sqrt(variance[i] + 1e-8));
   }

@@ -31,6 +31,9 @@ class ObsEncoder {
 
   // Per-feature statistics, from double: inv_std = 1 / sqrt(variance + 1e-8).
   void SetStatistics(const double* mean, const double* variance);
+  // As they were last set, to the bit; mean 0 and variance 1 before. [width]
+  const std::vector<double>& mean() const { return mean64_; }
+  const std::vector<double>& variance() const { return variance64_; }
 
  private:
   void Convert(size_t array, const std::byte* in, float* out) const;
@@ -38,7 +41,8 @@ class ObsEncoder {
 
   std::vector<ArraySpec> arrays_;
   std::vector<int> offset_;
-  std::vector<float> mean_, inv_std_;
+  std::vector<double> mean64_, variance64_;
+  std::vector<float> mean_, inv_std_;  // of these, as the pass over a row reads them
   int width_ = 0;
   bool normalize_ = false, passthrough_ = false;
   float clip_ = 0;
