@@ -13,7 +13,8 @@ SampleBlock::SampleBlock(const EnvSpec& spec, int capacity) {
 }
 
 void BatchAssembler::Gather(std::span<const SegmentView> segments, const int32_t* ids, int count,
-                            const float* advantage, const float* ret, SampleBlock& block) const {
+                            const float* advantage, const float* ret, const float* value,
+                            SampleBlock& block) const {
   const auto width = static_cast<size_t>(width_), outputs = static_cast<size_t>(outputs_);
   const auto inputs = static_cast<size_t>(encoder_.width());
   for (int i = 0; i < count; ++i) {
@@ -29,7 +30,7 @@ void BatchAssembler::Gather(std::span<const SegmentView> segments, const int32_t
       std::memcpy(block.mask.data() + row * outputs, segment.mask() + from * outputs, outputs);
     }
     block.log_prob[row] = segment.log_prob()[from];
-    block.value[row] = segment.value()[from];
+    block.value[row] = value != nullptr ? value[ids[i]] : segment.value()[from];
     block.advantage[row] = advantage[ids[i]];
     block.ret[row] = ret[ids[i]];
   }

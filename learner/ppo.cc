@@ -2,33 +2,25 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/core/launch.h"
-#include "kernels/ops/gae.h"
 #include "kernels/ops/grad_reduce.h"
 #include "kernels/ops/moments.h"
 #include "kernels/ops/philox.h"
 #include "kernels/ops/schedule.h"
 #include "kernels/ops/shuffle.h"
+#include "learner/ppo_worker.h"
 
 namespace millrace {
 namespace {
-constexpr int kBlockRows =
-    64;  // rows that go through forward, loss and backward together, in a core's caches
 constexpr int kMaxShards = 32;
+constexpr const char* kRewardTensor = "statistics/reward";
 
 int ShardsOf(int samples) {
-  return std::clamp((samples + kBlockRows - 1) / kBlockRows, 1, kMaxShards);
+  return std::clamp((samples + kPpoBlockRows - 1) / kPpoBlockRows, 1, kMaxShards);
 }
 }  // namespace
-
-struct PpoLearner::Worker {
-  Worker(const ActorCritic& net, const EnvSpec& spec) : workspace(net, kBlockRows), block(spec, kBlockRows) {}
-  ActorCritic::Workspace workspace;
-  SampleBlock block;
-};
 
 PpoLearner::PpoLearner(const RunOptions& options, const EnvSpec& spec, const std::vector<int>& group_rows,
                        ThreadPool& threads)
@@ -42,12 +34,8 @@ PpoLearner::PpoLearner(const RunOptions& options, const EnvSpec& spec, const std
           static_cast<int>(options.ppo.horizon) * *std::max_element(group_rows.begin(), group_rows.end())),
       obs_statistics_(options.env.normalize_obs, spec.observation_elements(), group_rows.size(),
                       threads.threads()),
-      reward_scaler_(options.env, options.ppo.gamma, group_rows) {
-  int row = 0;
-  for (int rows : group_rows) {
-    first_row_.push_back(row);
-    row += rows;
-  }
+      reward_scaler_(options.env, options.ppo.gamma, group_rows),
+      groups_(group_rows.size()) {
   stride_ = static_cast<int>(options.ppo.horizon) * *std::max_element(group_rows.begin(), group_rows.end());
 }
 
@@ -69,7 +57,7 @@ Status PpoLearner::Allocate() {
     return absl::InvalidArgumentError(
         absl::StrCat("policy.hidden: a network of ", n, " parameters; at most 2147483647 are supported"));
   }
-  const size_t capacity = first_row_.size() * static_cast<size_t>(stride_);
+  const size_t capacity = groups_ * static_cast<size_t>(stride_);
   const auto parameters = arena_.Add("parameters", n), gradients = arena_.Add("gradients", n);
   const auto m = arena_.Add("adam/m", n), v = arena_.Add("adam/v", n);
   const auto packed = arena_.Add("packed", net_.packed_floats());
@@ -77,6 +65,9 @@ Status PpoLearner::Allocate() {
       "shard_gradients", n * static_cast<size_t>(ShardsOf(static_cast<int>(options_.ppo.minibatch_size))));
   const auto advantage = arena_.Add("advantage", capacity), ret = arena_.Add("return", capacity);
   const auto next_value = arena_.Add("next_value", capacity), reward = arena_.Add("reward", capacity);
+  const size_t corrected = vtrace() ? capacity : 0;
+  const auto error = arena_.Add("error", corrected), value = arena_.Add("value", corrected);
+  const auto log_rho = arena_.Add("log_rho", corrected);
   if (const Status status = arena_.Commit(); !status.ok()) {
     return absl::ResourceExhaustedError(
         absl::StrCat(status.message(), "; a smaller policy.hidden, env.rows or ppo.horizon needs less"));
@@ -91,9 +82,13 @@ Status PpoLearner::Allocate() {
   ret_ = arena_.At(ret);
   next_value_ = arena_.At(next_value);
   reward_ = arena_.At(reward);
+  error_ = vtrace() ? arena_.At(error) : advantage_;
+  value_ = vtrace() ? arena_.At(value) : nullptr;
+  log_rho_ = vtrace() ? arena_.At(log_rho) : nullptr;
   samples_.reserve(capacity);
   order_.reserve(capacity);
   advantage_scale_.resize(capacity / std::max<size_t>(1, options_.ppo.minibatch_size) + 2);
+  ages_.resize(groups_);
   shard_stats_.resize(kMaxShards);
   chunk_squares_.resize(static_cast<size_t>(GradReduce::Chunks(static_cast<int>(n))));
   for (int i = 0; i < threads_.threads(); ++i) workers_.push_back(std::make_unique<Worker>(net_, spec_));
@@ -102,60 +97,6 @@ Status PpoLearner::Allocate() {
 
 PolicyView PpoLearner::policy() const {
   return PolicyView{&net_, &encoder_, parameters_, packed_, updates_};
-}
-
-// next_value[t] is V of the true next observation: of the next step in the segment, of the observation behind
-// it, or of the final observation of an episode that was truncated.
-void PpoLearner::BootstrapValues(const SegmentView& segment, float* next_value, Worker& worker) {
-  const int rows = segment.layout().rows(), steps = segment.layout().steps();
-  const size_t last = static_cast<size_t>(steps - 1) * static_cast<size_t>(rows);
-  std::memcpy(next_value, segment.value() + rows, last * sizeof(float));
-  const int width = encoder_.width();
-  ActorCritic::Workspace& w = worker.workspace;
-  const auto evaluate = [&](int count, const auto& encode, const auto& store) {
-    for (int first = 0; first < count; first += kBlockRows) {
-      const int block = std::min(kBlockRows, count - first);
-      for (int i = 0; i < block; ++i)
-        encode(first + i, worker.block.x.data() + static_cast<size_t>(i) * static_cast<size_t>(width));
-      net_.ForwardValue(parameters_, packed_, worker.block.x.data(), width, block, w);
-      for (int i = 0; i < block; ++i) store(first + i, w.value[static_cast<size_t>(i * w.value_ld)]);
-    }
-  };
-  evaluate(
-      rows, [&](int i, float* x) { encoder_.EncodeRow(segment, steps, i, x); },
-      [&](int i, float value) { next_value[last + static_cast<size_t>(i)] = value; });
-  evaluate(
-      segment.final_count(), [&](int i, float* x) { encoder_.EncodeFinal(segment, i, x); },
-      [&](int i, float value) { next_value[segment.final_index()[i]] = value; });
-}
-
-void PpoLearner::PrepareSegment(size_t group, Worker& worker) {
-  const SegmentView& segment = segments_[group];
-  const size_t at = group * static_cast<size_t>(stride_);
-  BootstrapValues(segment, next_value_ + at, worker);
-  const float* reward = reward_scaler_.Scaled(segment, reward_ + at);
-  IsolateInvalidSteps(segment, reward, next_value_ + at);
-  RunSerial<Gae>({.T = segment.layout().steps(),
-                  .N = segment.layout().rows(),
-                  .reward = reward,
-                  .value = segment.value(),
-                  .next_value = next_value_ + at,
-                  .terminated = segment.terminated(),
-                  .truncated = segment.truncated(),
-                  .gamma = static_cast<float>(options_.ppo.gamma),
-                  .lambda = static_cast<float>(options_.ppo.gae_lambda),
-                  .advantage = advantage_ + at,
-                  .ret = ret_ + at});
-}
-
-// An invalid step is the end of what stands before it: with this value its own TD error is zero, so the step
-// before bootstraps from V of the observation between them, and nothing of what follows reaches back.
-void PpoLearner::IsolateInvalidSteps(const SegmentView& segment, const float* reward,
-                                     float* next_value) const {
-  const float gamma = static_cast<float>(options_.ppo.gamma);
-  for (int i = 0; i < segment.layout().samples(); ++i) {
-    if (segment.valid()[i] == 0 && gamma > 0) next_value[i] = (segment.value()[i] - reward[i]) / gamma;
-  }
 }
 
 void PpoLearner::ListSamples() {
@@ -170,13 +111,13 @@ void PpoLearner::ListSamples() {
   order_.resize(samples_.size());
 }
 
-// 1 - Var(return - value) / Var(return); return - value is the advantage.
+// 1 - Var(return - value) / Var(return).
 void PpoLearner::ExplainedVariance(PpoReport& report) const {
-  MomentsResult advantage, ret;
+  MomentsResult error, ret;
   const int n = static_cast<int>(samples_.size());
-  RunSerial<Moments>({.n = n, .x = advantage_, .index = samples_.data(), .out = &advantage});
+  RunSerial<Moments>({.n = n, .x = error_, .index = samples_.data(), .out = &error});
   RunSerial<Moments>({.n = n, .x = ret_, .index = samples_.data(), .out = &ret});
-  report.explained_variance = ret.variance > 0 ? 1 - advantage.variance / ret.variance : 0;
+  report.explained_variance = ret.variance > 0 ? 1 - error.variance / ret.variance : 0;
 }
 
 int PpoLearner::Minibatches() const {
@@ -216,17 +157,20 @@ void PpoLearner::BeginEpoch(uint32_t epoch) {
   if (whole) std::fill(advantage_scale_.begin(), advantage_scale_.end(), advantage_scale_[0]);
 }
 
-StatusOr<PpoReport> PpoLearner::Update(std::span<const SegmentView> segments, double progress) {
+StatusOr<PpoReport> PpoLearner::Update(std::span<const SegmentView> segments, double progress,
+                                       std::span<const uint32_t> groups) {
+  MILL_CHECK(segments.size() <= groups_ && (groups.empty() || groups.size() == segments.size()));
   segments_ = segments;
   PpoReport report;
   report.learning_rate = Scheduled(options_.ppo.lr_schedule, options_.ppo.learning_rate, progress);
   report.clip_range = Scheduled(options_.ppo.clip_schedule, options_.ppo.clip_range, progress);
-  reward_scaler_.Observe(segments, threads_);
-  threads_.ParallelFor(static_cast<int>(segments.size()), [&](int group, int worker) {
-    PrepareSegment(static_cast<size_t>(group), *workers_[static_cast<size_t>(worker)]);
+  reward_scaler_.Observe(segments, groups, threads_);
+  threads_.ParallelFor(static_cast<int>(segments.size()), [&](int index, int worker) {
+    PrepareSegment(static_cast<size_t>(index), *workers_[static_cast<size_t>(worker)]);
   });
   ListSamples();
   ExplainedVariance(report);
+  ReportAge(report);
   bool stop = samples_.empty();
   stop_ = 0;
   for (uint32_t epoch = 0; epoch < options_.ppo.epochs && !stop; ++epoch) {
@@ -299,9 +243,9 @@ void PpoLearner::TrainShard(int shard, int first, int count, Worker& worker) {
   float* gradients = shard_gradients_ + static_cast<size_t>(shard) * net_.parameter_floats();
   PpoStats& stats = shard_stats_[static_cast<size_t>(shard)];
   stats = PpoStats{};
-  for (int begin = 0; begin < count; begin += kBlockRows) {
-    const int rows = std::min(kBlockRows, count - begin);
-    assembler_.Gather(segments_, order_.data() + first + begin, rows, advantage_, ret_, worker.block);
+  for (int begin = 0; begin < count; begin += kPpoBlockRows) {
+    const int rows = std::min(kPpoBlockRows, count - begin);
+    assembler_.Gather(segments_, order_.data() + first + begin, rows, advantage_, ret_, value_, worker.block);
     LossAndGradients(rows, worker, stats, gradients);
   }
 }
@@ -372,9 +316,25 @@ void PpoLearner::Step() {
   threads_.ParallelFor(net_.pack_tasks(true), [&](int task, int) { net_.Pack(task, parameters_, packed_); });
 }
 
-void PpoLearner::SkipUpdate(std::span<const SegmentView> segments) {
-  reward_scaler_.Observe(segments, threads_);
+void PpoLearner::SkipUpdate(std::span<const SegmentView> segments, std::span<const uint32_t> groups) {
+  reward_scaler_.Observe(segments, groups, threads_);
   ++updates_;
+}
+
+Status PpoLearner::Apply(const RunOptions& changed) {
+  PpoSection ppo = options_.ppo;
+  ppo.learning_rate = changed.ppo.learning_rate;
+  ppo.entropy_coef = changed.ppo.entropy_coef;
+  ppo.clip_range = changed.ppo.clip_range;
+  ppo.target_kl = changed.ppo.target_kl;
+  ppo.max_grad_norm = changed.ppo.max_grad_norm;
+  if (ppo != changed.ppo) {
+    return absl::InvalidArgumentError(
+        "ppo: while a run goes on, only learning_rate, entropy_coef, clip_range, target_kl and max_grad_norm "
+        "can be changed; stop the run and resume it with the others");
+  }
+  options_.ppo = ppo;
+  return absl::OkStatus();
 }
 
 std::vector<PpoLearner::StateTensor> PpoLearner::State() {
@@ -390,8 +350,12 @@ std::vector<PpoLearner::StateTensor> PpoLearner::State() {
     state.push_back({name, {static_cast<int>(values.size())}, nullptr, values.data()});
   };
   if (encoder_.normalizes()) add("statistics/observation", obs_statistics_.State());
-  if (options_.env.scale_reward) add("statistics/reward", reward_scaler_.State());
+  if (options_.env.scale_reward) add(kRewardTensor, reward_scaler_.State());
   return state;
+}
+
+void PpoLearner::ResizeState(std::string_view name, size_t elements) {
+  if (options_.mode == RunMode::kAsync && name == kRewardTensor) reward_scaler_.Resize(elements);
 }
 
 void PpoLearner::Loaded(uint64_t updates, uint64_t optimizer_steps) {

@@ -50,51 +50,92 @@ void ObsStatistics::Observe(std::span<const SegmentView> segments, const ObsEnco
     ObserveSegment(segments[static_cast<size_t>(group)], encoder, static_cast<size_t>(group),
                    static_cast<size_t>(worker));
   });
-  for (auto& partial : partial_) {
-    const RunningStats p = View(partial, width_);
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const RunningStats p = View(partial_[i], width_);
     MergeInto(View(state_, width_), p.mean, p.variance, *p.count);
   }
 }
 
 RewardScaler::RewardScaler(const EnvSection& env, double gamma, const std::vector<int>& group_rows)
     : scale_(env.scale_reward), clip_(env.clip_reward), gamma_(gamma) {
-  size_t rows = 0;
+  size_t widest = 0;
   for (int n : group_rows) {
-    first_row_.push_back(rows);
-    rows += static_cast<size_t>(n);
-    scratch_.emplace_back(kHead + static_cast<size_t>(n));
-    ended_.emplace_back(static_cast<size_t>(n));
+    first_row_.push_back(block_rows_);
+    block_rows_ += static_cast<size_t>(n);
+    widest = std::max(widest, static_cast<size_t>(n));
   }
-  state_.assign(kHead + rows, 0.0);
+  const size_t segments = group_rows.size();
+  scratch_.assign(segments, std::vector<double>(kHead + widest));
+  ended_.assign(segments, std::vector<uint8_t>(widest));
+  next_.resize(segments);
+  later_.resize(segments);
+  latest_.assign(segments, -1);
+  state_.assign(kHead + block_rows_, 0.0);
   InitRunningStats(View(state_, 1));
 }
 
-void RewardScaler::Observe(std::span<const SegmentView> segments, ThreadPool& threads) {
+size_t RewardScaler::FirstRow(uint32_t group) const {
+  return group / first_row_.size() * block_rows_ + first_row_[group % first_row_.size()];
+}
+
+void RewardScaler::Resize(size_t elements) {
+  if (elements < kHead + block_rows_ || (elements - kHead) % block_rows_ != 0) return;
+  state_.resize(elements, 0.0);
+}
+
+void RewardScaler::LinkSegments(size_t segments, std::span<const uint32_t> groups) {
+  std::fill_n(next_.begin(), segments, -1);
+  std::fill_n(later_.begin(), segments, uint8_t{0});
+  if (groups.empty()) return;
+  const uint32_t last = *std::max_element(groups.begin(), groups.end());
+  if (last >= latest_.size()) latest_.resize(last + size_t{1}, -1);
+  const size_t rows = (last / first_row_.size() + 1) * block_rows_;
+  if (state_.size() < kHead + rows) state_.resize(kHead + rows, 0.0);
+  for (size_t i = 0; i < segments; ++i) {
+    int& latest = latest_[groups[i]];
+    later_[i] = latest >= 0;
+    if (latest >= 0) next_[static_cast<size_t>(latest)] = static_cast<int>(i);
+    latest = static_cast<int>(i);
+  }
+  for (uint32_t group : groups) latest_[group] = -1;
+}
+
+void RewardScaler::Observe(std::span<const SegmentView> segments, std::span<const uint32_t> groups,
+                           ThreadPool& threads) {
   if (!scale_) return;
-  threads.ParallelFor(static_cast<int>(segments.size()), [&](int g, int) {
-    const auto group = static_cast<size_t>(g);
-    const SegmentView& segment = segments[group];
-    const RunningStats partial = View(scratch_[group], 1);
-    InitRunningStats(partial, 0.0);
-    double* reward = scratch_[group].data() + kHead;
-    double* discounted = state_.data() + kHead + first_row_[group];
-    const int rows = segment.layout().rows();
-    for (int t = 0; t < segment.layout().steps(); ++t) {
-      const size_t at = static_cast<size_t>(t) * static_cast<size_t>(rows);
-      for (int r = 0; r < rows; ++r) {
-        const size_t i = at + static_cast<size_t>(r);
-        reward[r] = segment.reward()[i];
-        ended_[group][static_cast<size_t>(r)] = segment.terminated()[i] | segment.truncated()[i];
-      }
-      AccumulateReturns(rows, reward, gamma_, discounted);
-      const ValueMoments moments = MomentsOfReturns(rows, discounted);
-      MergeInto(partial, &moments.mean, &moments.variance, rows);
-      ClearEndedReturns(rows, ended_[group].data(), discounted);
+  LinkSegments(segments.size(), groups);
+  threads.ParallelFor(static_cast<int>(segments.size()), [&](int first, int) {
+    const auto at = static_cast<size_t>(first);
+    if (later_[at] != 0) return;
+    const size_t row = FirstRow(groups.empty() ? static_cast<uint32_t>(first) : groups[at]);
+    for (int i = first; i >= 0; i = next_[static_cast<size_t>(i)]) {
+      ObserveSegment(segments[static_cast<size_t>(i)], static_cast<size_t>(i), row);
     }
   });
-  for (auto& scratch : scratch_) {
-    const RunningStats p = View(scratch, 1);
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const RunningStats p = View(scratch_[i], 1);
     MergeInto(View(state_, 1), p.mean, p.variance, *p.count);
+  }
+}
+
+void RewardScaler::ObserveSegment(const SegmentView& segment, size_t scratch, size_t first_row) {
+  const RunningStats partial = View(scratch_[scratch], 1);
+  InitRunningStats(partial, 0.0);
+  double* reward = scratch_[scratch].data() + kHead;
+  uint8_t* ended = ended_[scratch].data();
+  double* discounted = state_.data() + kHead + first_row;
+  const int rows = segment.layout().rows();
+  for (int t = 0; t < segment.layout().steps(); ++t) {
+    const size_t at = static_cast<size_t>(t) * static_cast<size_t>(rows);
+    for (int r = 0; r < rows; ++r) {
+      const size_t i = at + static_cast<size_t>(r);
+      reward[r] = segment.reward()[i];
+      ended[r] = segment.terminated()[i] | segment.truncated()[i];
+    }
+    AccumulateReturns(rows, reward, gamma_, discounted);
+    const ValueMoments moments = MomentsOfReturns(rows, discounted);
+    MergeInto(partial, &moments.mean, &moments.variance, rows);
+    ClearEndedReturns(rows, ended, discounted);
   }
 }
 
