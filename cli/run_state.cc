@@ -195,6 +195,9 @@ static StatusOr<RowStates> ReadRows(const Checkpoint& checkpoint, const RunOptio
 
 Status RunState::Restore(const Checkpoint& checkpoint, const RunOptions& options, PpoLearner& learner,
                          RolloutSource& source) {
+  for (const NamedTensor& tensor : checkpoint.content.tensors) {
+    if (tensor.shape.size() == 1) learner.ResizeState(tensor.name, tensor.shape[0]);
+  }
   for (const PpoLearner::StateTensor& tensor : learner.State())
     MILL_RETURN_IF_ERROR(CopyState(checkpoint, tensor));
   const auto it = checkpoint.content.metadata.find("counters");

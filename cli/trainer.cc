@@ -117,6 +117,9 @@ static void FillLosses(const PpoReport& report, MetricsRow& row) {
   row.approx_kl = report.approx_kl;
   row.approx_kl_k1 = report.approx_kl_k1;
   row.clip_fraction = report.clip_fraction;
+  row.rho_clip_fraction = report.rho_clip_fraction;
+  row.policy_lag_mean = report.policy_lag_mean;
+  row.policy_lag_max = report.policy_lag_max;
   row.explained_variance = report.explained_variance;
   row.grad_norm = report.grad_norm;
   row.learning_rate = report.learning_rate;
@@ -134,9 +137,9 @@ StatusOr<MetricsRow> Trainer::Iterate() {
   PpoReport report;
   if (drop) {
     ++state_.updates_skipped;
-    learner_->SkipUpdate(rollout.segments);
+    learner_->SkipUpdate(rollout.segments, rollout.groups);
   } else {
-    MILL_ASSIGN_OR_RETURN(report, learner_->Update(rollout.segments, progress));
+    MILL_ASSIGN_OR_RETURN(report, learner_->Update(rollout.segments, progress, rollout.groups));
     state_.updates_skipped += static_cast<uint64_t>(report.skipped);
   }
   const Clock::time_point updated = Clock::now();

@@ -4,8 +4,11 @@
 #include <atomic>
 #include <cstddef>
 
+#include "actor/env_pool.h"
 #include "cli/presets.h"
 #include "cli/trainer.h"
+#include "common/row_groups.h"
+#include "learner/weight_publisher.h"
 
 extern "C" void* __libc_malloc(size_t bytes);
 extern "C" void* __libc_calloc(size_t count, size_t bytes);
@@ -42,6 +45,37 @@ TEST(Allocation, TheCounterSeesNewAndMalloc) {
   std::vector<int>* volatile v = new std::vector<int>(100);
   delete v;
   EXPECT_GE(allocations.load() - before, 2);
+}
+
+// Segments of any groups with V-trace, statistics of both kinds, and the weights packed for actors each time.
+TEST(Allocation, AnUpdateInAsyncModeAllocatesNothing) {
+  const std::vector<std::string> overrides = {"run.threads=2", "mode=async", "env.normalize_obs=true",
+                                              "env.scale_reward=true"};
+  auto options = LoadPresetOrFile("cartpole", overrides);
+  ASSERT_TRUE(options.ok()) << options.status();
+  ThreadPool threads(2);
+  auto pool = EnvPool::Make(options->env, 1, static_cast<int>(options->ppo.horizon), threads);
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  const std::vector<int> rows = GroupRows((*pool)->rows(), static_cast<int>(options->env.group_rows));
+  auto learner = PpoLearner::Make(*options, (*pool)->spec(), rows, threads);
+  ASSERT_TRUE(learner.ok()) << learner.status();
+  std::vector<uint32_t> groups(
+      rows.size());  // one group has all of them, then each its own: the second actor's
+  WeightPublisher publisher;
+  const auto iterate = [&] {
+    const WeightsPtr weights = publisher.Pack((*learner)->policy());
+    (*pool)->Collect((*learner)->policy(), 0);
+    return weights->version == (*learner)->updates() &&
+           (*learner)->Update((*pool)->segments(), 0.0, groups).ok();
+  };
+  ASSERT_TRUE(iterate());
+  for (size_t i = 0; i < groups.size(); ++i) groups[i] = static_cast<uint32_t>(groups.size() + i);
+  ASSERT_TRUE(iterate());
+  const long before = allocations.load();
+  for (int i = 0; i < 3; ++i) {
+    if (!iterate()) FAIL();
+  }
+  EXPECT_EQ(allocations.load() - before, 0);
 }
 
 class SteadyState : public testing::TestWithParam<const char*> {};
