@@ -303,8 +303,12 @@ StatusOr<bool> TrajectoryService::WantedLocked(Actor& actor, const SegmentHeader
     PassOver(actor, header, "dropped_lease");
     return false;
   }
-  const bool in_time = async_ || (round_open_ && group->ready_order < 0 && weights_ != nullptr &&
-                                  header.policy_version == weights_->version);
+  if (weights_ == nullptr || header.policy_version > weights_->version) {
+    return Breach(
+        absl::StrCat("SegmentHeader.policy_version: ", header.policy_version, " was never published"));
+  }
+  const bool in_time =
+      async_ || (round_open_ && group->ready_order < 0 && header.policy_version == weights_->version);
   if (header.first_step != group->next_step || !in_time) {
     PassOver(actor, header, header.first_step != group->next_step ? "dropped_gap" : "dropped_version");
     RenewLease(actor, *group);
@@ -343,6 +347,7 @@ StatusOr<TrajectoryService::Ingest> TrajectoryService::BeginIngest(SessionId ses
   Pending pending;
   pending.session = session;
   pending.header = header;
+  pending.newest_version = weights_->version;
   Held& held = pending.held;
   if (header.slot >= 0) {
     const auto slot = static_cast<size_t>(header.slot);
@@ -381,7 +386,7 @@ Status TrajectoryService::CheckContent(const Pending& pending) const {
   const uint64_t* const version = pending.held.view.policy_version();
   for (int t = 0; t < pending.held.view.layout().steps(); ++t) {
     const uint64_t before = t == 0 ? pending.header.policy_version : version[t - 1];
-    if (t == 0 ? version[0] != before : version[t] < before) {
+    if ((t == 0 ? version[0] != before : version[t] < before) || version[t] > pending.newest_version) {
       return Breach(absl::StrCat("policy_version[", t, "]: ", version[t], " after ", before));
     }
     if (!async_ && version[t] != before) {

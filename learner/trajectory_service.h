@@ -171,6 +171,7 @@ class TrajectoryService {
   struct Pending {
     SessionId session = 0;
     SegmentHeader header;
+    uint64_t newest_version = 0;  // that was published when it came
     Held held;
   };
   struct Totals {
