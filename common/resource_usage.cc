@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <limits>
 #include <sstream>
 #include <string_view>
 #include <system_error>
@@ -69,16 +70,60 @@ int Smaller(int a, int b) {
   return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b);
 }
 
-// The smallest limit of `path` below `mount` and of all folders above it. Inside a container the path may be
+// Calls visit(folder) for `path` below `mount` and all folders above it. Inside a container the path may be
 // the host's and not exist here; then the mount itself is the container's group.
-template <typename Limit>
-int SmallestUpwards(const std::string& mount, std::string path, Limit limit_of) {
-  int smallest = limit_of(mount);
+template <typename Visit>
+void VisitUpwards(const std::string& mount, std::string path, Visit visit) {
+  visit(mount);
   while (!path.empty() && path != "/") {
-    smallest = Smaller(smallest, limit_of(mount + path));
+    visit(mount + path);
     path.resize(path.rfind('/') == path.npos ? 0 : path.rfind('/'));
   }
-  return smallest;
+}
+
+// All groups that bound this process, with the controller's name for version 1: v1(folder) and v2(folder).
+template <typename V1, typename V2>
+void VisitCgroups(const std::string& root, const std::string& controller, V1 v1, V2 v2) {
+  std::ifstream groups(root + "/proc/self/cgroup");
+  // "0::/path" for version 2, "4:cpu,cpuacct:/path" for version 1.
+  for (std::string line; std::getline(groups, line);) {
+    const size_t first = line.find(':');
+    const size_t second = first == line.npos ? line.npos : line.find(':', first + 1);
+    if (second == line.npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string path = line.substr(second + 1);
+    if (controllers.empty()) {
+      for (const char* mount : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}) {
+        VisitUpwards(root + mount, path, v2);
+      }
+    } else if (Cat(",", controllers, ",").find(Cat(",", controller, ",")) != std::string::npos) {
+      // Mounted under the list of its controllers, with a link for each; the link may be missing in a
+      // container.
+      for (const std::string& name : {controller, controllers}) {
+        VisitUpwards(Cat(root, "/sys/fs/cgroup/", name), path, v1);
+        if (controllers == controller) break;
+      }
+    }
+  }
+}
+
+// The number behind `key` in a file of lines "key number"; 0 where it is missing.
+uint64_t NumberOf(const std::string& path, std::string_view key) {
+  std::ifstream in(path);
+  std::string name;
+  for (uint64_t value = 0; in >> name; in.ignore(std::numeric_limits<std::streamsize>::max(), '\n')) {
+    if (name == key) return in >> value ? value : 0;
+  }
+  return 0;
+}
+
+// What a group's limit leaves; the largest number where there is no limit.
+uint64_t MemoryLeft(const std::string& limit_file, const std::string& used_file, uint64_t reclaimable) {
+  uint64_t limit = 0, used = 0;
+  std::istringstream limit_in(FirstLine(limit_file)), used_in(FirstLine(used_file));
+  if (!(limit_in >> limit) || !(used_in >> used)) return std::numeric_limits<uint64_t>::max();
+  used -= std::min(used, reclaimable);
+  return limit - std::min(limit, used);
 }
 
 }  // namespace
@@ -105,28 +150,29 @@ double CpuShare::Update(double wall_seconds, double cpu_seconds) {
 }
 
 int CgroupCpuLimit(const std::string& root) {
-  std::ifstream groups(root + "/proc/self/cgroup");
   int smallest = 0;
-  // "0::/path" for version 2, "4:cpu,cpuacct:/path" for version 1.
-  for (std::string line; std::getline(groups, line);) {
-    const size_t first = line.find(':');
-    const size_t second = first == line.npos ? line.npos : line.find(':', first + 1);
-    if (second == line.npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string path = line.substr(second + 1);
-    if (controllers.empty()) {
-      for (const char* mount : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}) {
-        smallest = Smaller(smallest, SmallestUpwards(root + mount, path, LimitV2));
-      }
-    } else if (Cat(",", controllers, ",").find(",cpu,") != std::string::npos) {
-      // Mounted under the list of its controllers, with a link for each; the link may be missing in a
-      // container.
-      for (const std::string& name : {std::string("cpu"), controllers}) {
-        smallest = Smaller(smallest, SmallestUpwards(Cat(root, "/sys/fs/cgroup/", name), path, LimitV1));
-      }
-    }
-  }
+  VisitCgroups(
+      root, "cpu", [&](const std::string& folder) { smallest = Smaller(smallest, LimitV1(folder)); },
+      [&](const std::string& folder) { smallest = Smaller(smallest, LimitV2(folder)); });
   return smallest;
+}
+
+uint64_t AvailableMemory(const std::string& root) {
+  constexpr uint64_t kUnknown = std::numeric_limits<uint64_t>::max();
+  const uint64_t kib = NumberOf(root + "/proc/meminfo", "MemAvailable:");
+  uint64_t least = kib == 0 ? kUnknown : kib * 1024;
+  VisitCgroups(
+      root, "memory",
+      [&](const std::string& folder) {
+        const uint64_t cache = NumberOf(folder + "/memory.stat", "total_inactive_file");
+        least = std::min(
+            least, MemoryLeft(folder + "/memory.limit_in_bytes", folder + "/memory.usage_in_bytes", cache));
+      },
+      [&](const std::string& folder) {
+        const uint64_t cache = NumberOf(folder + "/memory.stat", "inactive_file");
+        least = std::min(least, MemoryLeft(folder + "/memory.max", folder + "/memory.current", cache));
+      });
+  return least;
 }
 
 int AvailableCpus() {

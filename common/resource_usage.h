@@ -1,5 +1,5 @@
-// What the process uses of the machine, and how many CPUs it may use. Linux: /proc, getrusage, cgroups.
-// Threads: the functions, any; a CpuShare belongs to one. Nothing is allocated but in the count of CPUs.
+// What the process uses of the machine, and what it may use: CPUs and memory. Linux: /proc, getrusage,
+// cgroups. Threads: the functions, any; a CpuShare belongs to one. Only what asks cgroups allocates.
 #pragma once
 
 #include <cstdint>
@@ -34,5 +34,10 @@ int AvailableCpus();
 // The smallest CPU quota over the process's cgroup and those above it, version 1 and 2, rounded up to whole
 // CPUs; 0 where there is none. `root` is where /proc and /sys lie; tests give a folder of their own.
 int CgroupCpuLimit(const std::string& root = "");
+
+// Bytes that the process can still touch before the machine, or a cgroup above the process, runs out: the
+// least of MemAvailable and of what each group's limit, version 1 and 2, leaves. Page cache that can be given
+// up counts as free. The largest number where nothing is known.
+uint64_t AvailableMemory(const std::string& root = "");
 
 }  // namespace millrace

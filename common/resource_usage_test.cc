@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -79,6 +80,45 @@ TEST_F(CgroupTest, Container) {
   Put("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "150000");
   Put("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000");
   EXPECT_EQ(Limit(), 2);
+}
+
+TEST_F(CgroupTest, MemoryIsTheMachinesWhereNoGroupHasALimit) {
+  EXPECT_EQ(AvailableMemory(root_.path()), std::numeric_limits<uint64_t>::max()) << "nothing is known";
+  Put("/proc/meminfo", "MemTotal:  9000 kB\nMemFree: 10 kB\nMemAvailable:   2000 kB\nBuffers: 1 kB");
+  EXPECT_EQ(AvailableMemory(root_.path()), 2000u * 1024);
+  Put("/proc/self/cgroup", "0::/a\n4:memory:/a");
+  Put("/sys/fs/cgroup/a/memory.max", "max");
+  Put("/sys/fs/cgroup/a/memory.current", "5000");
+  Put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712");
+  Put("/sys/fs/cgroup/memory/memory.usage_in_bytes", "5000");
+  EXPECT_EQ(AvailableMemory(root_.path()), 2000u * 1024);
+}
+
+TEST_F(CgroupTest, MemoryVersion2) {
+  Put("/proc/meminfo", "MemAvailable: 2000 kB");
+  Put("/proc/self/cgroup", "0::/a/b");
+  Put("/sys/fs/cgroup/a/memory.max", "100000");
+  Put("/sys/fs/cgroup/a/memory.current", "70000");
+  EXPECT_EQ(AvailableMemory(root_.path()), 30000u);
+  Put("/sys/fs/cgroup/a/memory.stat", "file 60000\ninactive_file 25000\nactive_file 1");
+  EXPECT_EQ(AvailableMemory(root_.path()), 55000u) << "cache can be given up";
+  Put("/sys/fs/cgroup/a/memory.current", "170000");
+  EXPECT_EQ(AvailableMemory(root_.path()), 0u);
+}
+
+TEST_F(CgroupTest, MemoryVersion1) {
+  Put("/proc/meminfo", "MemAvailable: 2000 kB");
+  Put("/proc/self/cgroup", "5:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n0::/");
+  Put("/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "100000");
+  Put("/sys/fs/cgroup/memory/docker/x/memory.usage_in_bytes", "99000");
+  Put("/sys/fs/cgroup/memory/docker/x/memory.stat", "inactive_file 7\ntotal_inactive_file 500");
+  EXPECT_EQ(AvailableMemory(root_.path()), 1500u);
+}
+
+TEST(AvailableMemory, IsAFigureOfThisMachine) {
+  const uint64_t before = AvailableMemory();
+  ASSERT_GT(before, 0u);
+  EXPECT_LT(before, uint64_t{1} << 50);
 }
 
 TEST(AvailableCpus, IsWithinTheAffinity) {
