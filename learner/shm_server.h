@@ -4,9 +4,13 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "common/resource_usage.h"
+#include "common/run_status.h"
 #include "common/status.h"
 #include "learner/trajectory_service.h"
 
@@ -16,12 +20,22 @@ class ShmServer {
  public:
   // The socket is for this user only. A path left by a dead learner is taken over; AlreadyExists when a
   // living one has it, InvalidArgument when it is too long for a socket.
-  static StatusOr<std::unique_ptr<ShmServer>> Start(const std::string& path, TrajectoryService& service);
+  // `available_memory`: bytes that rings may still take.
+  static StatusOr<std::unique_ptr<ShmServer>> Start(
+      const std::string& path, TrajectoryService& service,
+      std::function<uint64_t()> available_memory = [] { return AvailableMemory(); });
   ~ShmServer();
   // A path of this user's, short enough, unlike that of any other learner.
   static std::string DefaultPath();
 
+  // Says Bye to all (Unavailable) who were not told to go, and waits for them to read it, at most for
+  // `grace`. Called by the destructor.
   void Shutdown(std::chrono::milliseconds grace);
+
+  // Why an actor got no ring and sends payloads over the socket, the last such reason; empty: none.
+  std::string ring_error() const;
+  // Messages that wait for sockets to take them.
+  QueueStatus OutQueue() const;
 
  private:
   class Impl;
