@@ -208,11 +208,12 @@ Status TrajectoryService::OnReady(Actor& actor, const Ready& ready) {
     const size_t most =
         async_ ? std::min(max_outstanding_, (max_policy_lag_ + 1) * batch_size_) : batch_size_;
     const size_t slots = most + 2 * batch_size_;
-    if (!actor.link->OfferRing(static_cast<uint32_t>(slots), table_.max_segment_bytes())) {
-      return absl::UnavailableError(absl::StrCat("no shared memory for ", slots, " segments of ",
-                                                 table_.max_segment_bytes(), " bytes"));
+    if (actor.link->OfferRing(static_cast<uint32_t>(slots), table_.max_segment_bytes())) {
+      actor.ring.assign(slots, RingSlot());
+    } else {
+      actor.note = absl::StrCat("no memory for a ring of ", slots, " segments of ",
+                                table_.max_segment_bytes(), " bytes: segments are copied through the socket");
     }
-    actor.ring.assign(slots, RingSlot());
   }
   if (weights_ != nullptr) actor.link->SendWeights(weights_);
   SendLeases(actor);
@@ -360,7 +361,6 @@ StatusOr<TrajectoryService::Ingest> TrajectoryService::BeginIngest(SessionId ses
     held.ring = actor->link;
     held.slot = header.slot;
   } else {
-    if (actor->kind == TransportKind::kSharedMemory) return Breach("SegmentHeader.slot: is missing");
     ingest.memory = held.block = pool_.Get();
     if (ingest.memory == nullptr) {
       return absl::UnavailableError("no memory for this segment; it was sent without a grant");
