@@ -44,7 +44,7 @@ SteadyTime Now() {
 struct Connection {
   std::shared_ptr<ShmLink> link;
   std::string peer;
-  FrameReader reader{{kMaxControlBytes, std::numeric_limits<uint32_t>::max(), false}};
+  FrameReader reader{{kMaxControlBytes, kMaxControlBytes, false}};
   std::optional<SessionId> session;
   std::optional<SteadyTime> deadline;
   bool bye_timed = false;  // the deadline is that of the end
@@ -287,6 +287,8 @@ class ShmServer::Impl {
     SetDeadline(id, connection, std::nullopt);
     MILL_ASSIGN_OR_RETURN(connection.session, service_.Open(*hello, TransportKind::kSharedMemory,
                                                             connection.peer, connection.link));
+    // From here on segments may come, whose payload is longer than any message.
+    connection.reader.set_max_bytes(std::numeric_limits<uint32_t>::max());
     return absl::OkStatus();
   }
 

@@ -94,6 +94,7 @@ class FrameReader {
     bool descriptors = false;  // takes passed descriptors; otherwise the kernel drops them
   };
   explicit FrameReader(Options options) : options_(options) {}
+  void set_max_bytes(size_t bytes) { options_.max_bytes = bytes; }
 
   // Reads once from the socket. False when nothing is there; Unavailable at the end of the stream.
   StatusOr<bool> Fill(int fd);
@@ -114,7 +115,7 @@ class FrameReader {
  private:
   void MakeRoom();
 
-  const Options options_;
+  Options options_;
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0;  // of what is here
   size_t front_ = 0;            // bytes of the frame that Next showed, its length's four included
