@@ -44,8 +44,9 @@ void EnvPool::Collect(const PolicyView& policy, uint64_t first_step, bool determ
   threads_->ParallelFor(static_cast<int>(groups_.size()), [&](int g, int w) {
     const SegmentView& segment = segments()[static_cast<size_t>(g)];
     WorkerState& worker = workers_[static_cast<size_t>(w)];
-    worker.inference_seconds += worker.collector->Collect(*groups_[static_cast<size_t>(g)], segment, segment,
-                                                          keys, [&] { return policy; });
+    const auto collected = worker.collector->Collect(*groups_[static_cast<size_t>(g)], segment, segment, keys,
+                                                     [&] { return policy; });
+    worker.inference_seconds += collected.inference_seconds;
   });
 }
 

@@ -44,11 +44,13 @@ Status LeasedRows::Begin(std::string_view state, uint64_t next_step) {
   return absl::OkStatus();
 }
 
-double LeasedRows::Collect(SegmentCollector& collector, const SegmentView& segment,
-                           absl::FunctionRef<PolicyView()> policy, std::string* fault) {
+SegmentCollector::Result LeasedRows::Collect(SegmentCollector& collector, const SegmentView& segment,
+                                             absl::FunctionRef<PolicyView()> policy, std::string* fault) {
   const int steps = layout_.steps();
-  const double seconds = collector.Collect(
+  const SegmentCollector::Result result = collector.Collect(
       *group_, segment, carry_, {.seed = seed_, .first_step = next_step_, .deterministic = false}, policy);
+  fault->clear();
+  if (!result.whole) return result;
   group_->BeginSegment(carry_, segment);
   group_->SaveRows(segment, steps, segment.snapshot());
   next_step_ += static_cast<uint64_t>(steps);
@@ -56,7 +58,7 @@ double LeasedRows::Collect(SegmentCollector& collector, const SegmentView& segme
     *fault = std::string(group_->fault()->ToStatus().message());
     group_->ClearFault();
   }
-  return seconds;
+  return result;
 }
 
 }  // namespace millrace

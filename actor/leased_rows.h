@@ -29,10 +29,10 @@ class LeasedRows {
   // once, for the episodes' numbers go on. InvalidArgument when the state is not of this environment's size.
   Status Begin(std::string_view state, uint64_t next_step);
 
-  // Fills `segment`, of layout(), with its snapshot. The environment's fault, if any, goes to `fault`.
-  // Returns the seconds that went into the network.
-  double Collect(SegmentCollector& collector, const SegmentView& segment,
-                 absl::FunctionRef<PolicyView()> policy, std::string* fault);
+  // Fills `segment`, of layout(), with its snapshot. The environment's fault goes to `fault`, which is empty
+  // where there was none. As SegmentCollector::Collect; after a segment that was given up, Begin comes first.
+  SegmentCollector::Result Collect(SegmentCollector& collector, const SegmentView& segment,
+                                   absl::FunctionRef<PolicyView()> policy, std::string* fault);
 
  private:
   LeasedRows(std::unique_ptr<RowGroup> group, uint64_t seed, int horizon);

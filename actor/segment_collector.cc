@@ -9,24 +9,29 @@ constexpr int kTimedEvery = 8;  // steps between two whose inference is timed
 using Clock = std::chrono::steady_clock;
 }  // namespace
 
-double SegmentCollector::Collect(RowGroup& group, const SegmentView& next, const SegmentView& previous,
-                                 const Keys& keys, absl::FunctionRef<PolicyView()> policy) {
+SegmentCollector::Result SegmentCollector::Collect(RowGroup& group, const SegmentView& next,
+                                                   const SegmentView& previous, const Keys& keys,
+                                                   absl::FunctionRef<PolicyView()> policy) {
   const int steps = next.layout().steps();
-  double inference_seconds = 0;
+  Result result;
   group.BeginSegment(next, previous);
   for (int t = 0; t < steps; ++t) {
     const PolicyView view = policy();
+    if (view.net == nullptr) {
+      result.whole = false;
+      return result;
+    }
     const bool timed = t % kTimedEvery == 0;
     const Clock::time_point begin = timed ? Clock::now() : Clock::time_point();
     runner_.Act(view, next, t, keys.seed, Purpose::kAction, group.first_row(),
                 keys.first_step + static_cast<uint64_t>(t), keys.deterministic);
     if (timed) {
-      inference_seconds +=
+      result.inference_seconds +=
           std::chrono::duration<double>(Clock::now() - begin).count() * std::min(kTimedEvery, steps - t);
     }
     group.Step(next, t);
   }
-  return inference_seconds;
+  return result;
 }
 
 }  // namespace millrace

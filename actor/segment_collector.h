@@ -21,10 +21,14 @@ class SegmentCollector {
     bool deterministic = false;
   };
 
+  struct Result {
+    bool whole = true;             // false: given up half-way; the group has to begin anew
+    double inference_seconds = 0;  // that went into the network; an estimate from every 8th step
+  };
   // Fills `next`, whose first observations are the last of `previous` (which may be the same memory).
-  // `policy` is called before each step; what it gives is used for that step, and must stand that long.
-  // Returns the seconds that went into the network, an estimate from every 8th step.
-  double Collect(RowGroup& group, const SegmentView& next, const SegmentView& previous, const Keys& keys,
+  // `policy` is called before each step; what it gives is used for that step, and must stand that long. Where
+  // it has no network, the segment is given up.
+  Result Collect(RowGroup& group, const SegmentView& next, const SegmentView& previous, const Keys& keys,
                  absl::FunctionRef<PolicyView()> policy);
 
  private:

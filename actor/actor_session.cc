@@ -1,0 +1,104 @@
+#include "actor/actor_session.h"
+
+#include <algorithm>
+
+#include "common/text.h"
+
+namespace millrace {
+namespace {
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLook{100};       // between two looks at what other threads ask
+constexpr milliseconds kFarewell{2000};  // for the answer to Goodbye
+
+milliseconds Until(Clock::time_point time) {
+  return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(time - Clock::now()));
+}
+
+Status FromBye(const Bye& bye) {
+  if (bye.code == 0) return absl::OkStatus();
+  return Status(static_cast<absl::StatusCode>(bye.code), Cat("the learner: ", bye.reason));
+}
+}  // namespace
+
+bool ComesBack(const Status& status) {
+  return absl::IsUnavailable(status) || absl::IsAborted(status) || absl::IsDataLoss(status);
+}
+
+StatusOr<Welcome> ActorSession::Greet(const Hello& hello, milliseconds timeout) {
+  const Clock::time_point deadline = Clock::now() + timeout;
+  MILL_RETURN_IF_ERROR(transport_.Send(hello));
+  while (Clock::now() < deadline) {
+    if (requests_.stop || requests_.drain) return absl::CancelledError("the actor was told to stop");
+    StatusOr<LearnerMessage> message = transport_.Receive(std::min(kLook, Until(deadline)));
+    if (absl::IsDeadlineExceeded(message.status())) continue;
+    MILL_RETURN_IF_ERROR(message.status());
+    if (auto* welcome = std::get_if<Welcome>(&*message)) return std::move(*welcome);
+    if (const auto* bye = std::get_if<Bye>(&*message)) {
+      const Status status = FromBye(*bye);
+      return status.ok() ? absl::UnavailableError("the learner has ended") : status;
+    }
+  }
+  return absl::UnavailableError(Cat("the learner did not answer within ", timeout.count(), " ms"));
+}
+
+Status ActorSession::Dispatch(ActorCrew& crew, const LearnerMessage& message) {
+  if (const auto* bye = std::get_if<Bye>(&message)) {
+    ended_ = true;
+    return FromBye(*bye);
+  }
+  if (const auto* drain = std::get_if<Drain>(&message)) {
+    draining_ = true;
+    drain_reason_ = drain->reason;
+    return absl::OkStatus();
+  }
+  useful_ |= std::holds_alternative<Grant>(message);
+  return crew.Receive(message);
+}
+
+// The learner ends the connection when it has the Goodbye, and with it all that was sent before.
+Status ActorSession::Leave(const std::string& reason) {
+  const Clock::time_point deadline = Clock::now() + kFarewell;
+  if (!transport_.Send(Goodbye{reason}).ok()) return absl::OkStatus();
+  while (!ended_ && Clock::now() < deadline && !requests_.stop) {
+    const StatusOr<LearnerMessage> message = transport_.Receive(std::min(kLook, Until(deadline)));
+    if (!message.ok() && !absl::IsDeadlineExceeded(message.status())) break;
+    ended_ = message.ok() && std::holds_alternative<Bye>(*message);
+  }
+  return absl::OkStatus();
+}
+
+Status ActorSession::Serve(ActorCrew& crew, const Welcome& welcome, milliseconds drain_timeout,
+                           const std::function<ActorStats()>& stats) {
+  const milliseconds every(std::max(1u, welcome.heartbeat_ms));
+  MILL_RETURN_IF_ERROR(transport_.Send(Ready{crew.layout().Hash(), crew.layout().Describe()}));
+  crew.Attach(&transport_);
+  Clock::time_point heartbeat = Clock::now() + every, deadline = Clock::time_point::max();
+  for (;;) {
+    if (requests_.stop) return absl::CancelledError("the actor was told to stop");
+    if (const Status failure = crew.failure(); !failure.ok()) {
+      MILL_RETURN_IF_ERROR(Leave(std::string(failure.message())));
+      return failure;
+    }
+    if ((draining_ || requests_.drain) && deadline == Clock::time_point::max()) {
+      draining_ = true;
+      crew.Drain();
+      deadline = Clock::now() + drain_timeout;
+    }
+    if (draining_ && (crew.Idle() || Clock::now() >= deadline)) {
+      return Leave(drain_reason_.empty() ? "the actor was asked to leave" : drain_reason_);
+    }
+    if (Clock::now() >= heartbeat) {
+      MILL_RETURN_IF_ERROR(transport_.Send(Heartbeat{stats()}));
+      heartbeat = Clock::now() + every;
+    }
+    const StatusOr<LearnerMessage> message = transport_.Receive(std::min(kLook, Until(heartbeat)));
+    if (absl::IsDeadlineExceeded(message.status())) continue;
+    if (!message.ok()) return draining_ ? absl::OkStatus() : message.status();
+    const Status status = Dispatch(crew, *message);
+    if (ended_ || !status.ok()) return status;
+  }
+}
+
+}  // namespace millrace

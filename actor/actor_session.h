@@ -1,0 +1,52 @@
+// ActorSession: one connection of an actor, from its Hello to its end. Station: between the transport and
+// actor_crew. Owner: actor_loop, whose thread does everything here.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "actor/actor_crew.h"
+#include "actor/transport.h"
+
+namespace millrace {
+
+// What other threads ask of an actor.
+struct ActorRequests {
+  std::atomic<bool> drain{false};  // hand over what there is, then leave
+  std::atomic<bool> stop{false};   // leave at once
+};
+
+class ActorSession {
+ public:
+  ActorSession(ActorTransport& transport, const ActorRequests& requests)
+      : transport_(transport), requests_(requests) {}
+
+  // Says hello and waits for the answer. A learner that refuses gives its Bye as a status, see Serve.
+  StatusOr<Welcome> Greet(const Hello& hello, std::chrono::milliseconds timeout);
+
+  // Offers the crew's work and passes on messages until the end. Ok: the run is done, or the actor has left
+  // after a drain, having handed over what it had as far as `drain_timeout` allowed. Unavailable, Aborted and
+  // DataLoss: come back. Cancelled: stopped. Anything else will not go away by itself.
+  Status Serve(ActorCrew& crew, const Welcome& welcome, std::chrono::milliseconds drain_timeout,
+               const std::function<ActorStats()>& stats);
+
+  // The learner has granted something: the connection was of use.
+  bool useful() const { return useful_; }
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+  Status Dispatch(ActorCrew& crew, const LearnerMessage& message);
+  Status Leave(const std::string& reason);
+
+  ActorTransport& transport_;
+  const ActorRequests& requests_;
+  bool useful_ = false, draining_ = false, ended_ = false;
+  std::string drain_reason_;
+};
+
+// A new connection may help.
+bool ComesBack(const Status& status);
+
+}  // namespace millrace
