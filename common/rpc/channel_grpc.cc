@@ -23,11 +23,10 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
 }
 
 grpc::Status ToGrpc(const Status& status) {
-  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
-}
-
-Status FromGrpc(const grpc::Status& status) {
-  return Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  // It travels as a header, all of which have 8 KiB together, with up to three bytes for one.
+  constexpr size_t kMaxMessageBytes = 2000;
+  const std::string message(status.message().substr(0, kMaxMessageBytes));
+  return {static_cast<grpc::StatusCode>(status.code()), message};
 }
 
 Status ExplainFailure(const grpc::Status& status, const std::string& address) {

@@ -26,9 +26,8 @@ inline constexpr int kMaxFrameBytes = 1 << 20, kWindowBytes = 4 << 20;
 // A channel with a connection of its own, not shared with other channels of the process: it goes with it.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);
 
+// The same code and message; a long message is cut.
 grpc::Status ToGrpc(const Status& status);
-// The same code and message.
-Status FromGrpc(const grpc::Status& status);
 // A call to a learner failed: what that means for who asked for `address`.
 Status ExplainFailure(const grpc::Status& status, const std::string& address);
 

@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "common/rpc/weights_codec.h"
+#include "common/rpc/wire.h"
 #include "common/text.h"
 #include "millrace/v1/trajectory.pb.h"
 
@@ -240,26 +242,8 @@ void Put(const WeightsChunk& from, v1::LearnerMessage& to) {
   chunk.set_data(from.data);
 }
 
-StatusOr<WeightsChunk> Chunk(v1::WeightsChunk& from) {
-  if (from.data().size() > kWeightsChunkBytes) {
-    return Refuse("weights.data: ", from.data().size(), " bytes, at most ", kWeightsChunkBytes,
-                  " are allowed");
-  }
-  if (from.offset() > from.total_bytes() || from.data().size() > from.total_bytes() - from.offset()) {
-    return Refuse("weights.offset: ", from.data().size(), " bytes at ", from.offset(),
-                  " reach beyond the total of ", from.total_bytes());
-  }
-  WeightsChunk chunk;
-  chunk.version = from.version();
-  chunk.total_bytes = from.total_bytes();
-  chunk.offset = from.offset();
-  chunk.checksum = from.checksum();
-  chunk.data = std::move(*from.mutable_data());
-  return chunk;
-}
-
 StatusOr<LearnerFrame> Get(v1::WeightsChunk& from) {
-  MILL_ASSIGN_OR_RETURN(WeightsChunk chunk, Chunk(from));
+  MILL_ASSIGN_OR_RETURN(WeightsChunk chunk, FromProto(from));
   return LearnerMessage(std::move(chunk));
 }
 
@@ -295,25 +279,9 @@ StatusOr<LearnerFrame> Get(v1::Ring& from) {
 
 // ---- the wire format, as far as a segment needs it ----
 
-constexpr uint32_t kLengthDelimited = 2;
 constexpr uint32_t kSegmentField = v1::ActorMessage::kSegmentFieldNumber;
 constexpr uint32_t kHeaderField = v1::Segment::kHeaderFieldNumber;
 constexpr uint32_t kPayloadField = v1::Segment::kPayloadFieldNumber;
-
-void AppendVarint(std::string& out, uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
-  out.push_back(static_cast<char>(value));
-}
-
-size_t VarintBytes(uint64_t value) {
-  size_t bytes = 1;
-  for (; value >= 0x80; value >>= 7) ++bytes;
-  return bytes;
-}
-
-void AppendTag(std::string& out, uint32_t field) {
-  AppendVarint(out, field << 3 | kLengthDelimited);
-}
 
 // Walks fields within the first bytes of a message.
 class Walker {
@@ -500,18 +468,18 @@ std::string EncodeSegmentPrefix(const SegmentHeader& from) {
   header.set_slot(from.slot);
   header.set_fault(Ascii(from.fault));
   std::string inner;
-  AppendTag(inner, kHeaderField);
+  AppendBytesTag(inner, kHeaderField);
   AppendVarint(inner, header.ByteSizeLong());
   header.AppendToString(&inner);
   uint64_t payload = 0;
   if (from.slot < 0) {
-    AppendTag(inner, kPayloadField);
+    AppendBytesTag(inner, kPayloadField);
     AppendVarint(inner, from.bytes);
     payload = from.bytes;
   }
   std::string prefix;
   prefix.reserve(1 + VarintBytes(inner.size() + payload) + inner.size());
-  AppendTag(prefix, kSegmentField);
+  AppendBytesTag(prefix, kSegmentField);
   AppendVarint(prefix, inner.size() + payload);
   return prefix += inner;
 }

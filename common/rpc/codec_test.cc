@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "common/text.h"
+#include "common/rpc/weights_codec.h"
 
 namespace millrace {
 namespace {
@@ -286,6 +286,25 @@ TEST(Codec, LearnerMessagesHaveLimits) {
   ExpectRefused(ParseLearnerFrame(Encode(RingOffer{0, 64})).status(), "ring.slots");
   ExpectRefused(ParseLearnerFrame(Encode(RingOffer{1, 0})).status(), "ring.stride");
   ExpectRefused(ParseLearnerFrame("\xFF\xFF").status(), "malformed");
+}
+
+TEST(WeightsCodec, AChunkIsItsPrefixAndItsBytes) {
+  WeightsBlob blob;
+  blob.version = 5;
+  blob.checksum = 1ull << 63;
+  blob.bytes.resize(1000);
+  const std::string prefix = EncodeWeightsPrefix(blob, 600, 400);
+  const auto frame = ParseWeightsFrame(prefix + std::string(400, 'w'));
+  ASSERT_TRUE(frame.ok()) << frame.status();
+  const auto& chunk = std::get<WeightsChunk>(std::get<LearnerMessage>(*frame));
+  EXPECT_EQ(chunk.version, 5u);
+  EXPECT_EQ(chunk.total_bytes, 1000u);
+  EXPECT_EQ(chunk.offset, 600u);
+  EXPECT_EQ(chunk.checksum, 1ull << 63);
+  EXPECT_EQ(chunk.data, std::string(400, 'w'));
+  ExpectRefused(ParseWeightsFrame(prefix + std::string(399, 'w')).status(), "weights: malformed");
+  ExpectRefused(ParseWeightsFrame(EncodeWeightsPrefix(blob, 601, 400) + std::string(400, 'w')).status(),
+                "weights.offset");
 }
 
 }  // namespace
