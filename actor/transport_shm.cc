@@ -128,8 +128,10 @@ class ShmTransport final : public ActorTransport {
   Mutex write_mutex_;
   bool broken_ MILL_GUARDED_BY(write_mutex_) = false;
 
-  // The receiving thread's.
-  FrameReader reader_{{kMaxControlBytes + kWeightsChunkBytes, kMaxControlBytes + kWeightsChunkBytes, true}};
+  // The receiving thread's. A piece of weights is the longest; its buffer is kept, for they come all the
+  // time.
+  static constexpr size_t kMaxMessage = kMaxControlBytes + kWeightsChunkBytes;
+  FrameReader reader_{{kMaxMessage, kMaxMessage, true, 2 * kMaxMessage}};
   Status lost_;
   std::unique_ptr<SharedRing> owned_ring_;
 };

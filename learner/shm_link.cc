@@ -13,6 +13,10 @@
 #include "common/text.h"
 
 namespace millrace {
+namespace {
+// Small messages that wait together leave together, up to this length.
+constexpr size_t kGatheredBytes = 16 * 1024;
+}  // namespace
 
 // ---- ShmHub ----
 
@@ -69,9 +73,9 @@ void ShmHub::Queued(size_t bytes) {
   total_.fetch_add(1, std::memory_order_relaxed);
 }
 
-void ShmHub::Sent(size_t bytes, std::chrono::nanoseconds waited) {
-  Dropped(1, bytes);
-  wait_ns_.fetch_add(static_cast<uint64_t>(waited.count()), std::memory_order_relaxed);
+void ShmHub::Sent(size_t messages, size_t bytes, std::chrono::nanoseconds waited) {
+  Dropped(messages, bytes);
+  wait_ns_.fetch_add(messages * static_cast<uint64_t>(waited.count()), std::memory_order_relaxed);
 }
 
 void ShmHub::Dropped(size_t messages, size_t bytes) {
@@ -110,10 +114,10 @@ Status ShmLink::Watch() {
 }
 
 void ShmLink::Send(LearnerMessage message) {
-  FrameWriter frame(Encode(message));
+  std::string bytes = Encode(message);
   {
     MutexLock lock(mutex_);
-    Queue(std::move(frame));
+    Queue(std::move(bytes));
   }
   Flush(false);
 }
@@ -127,12 +131,11 @@ void ShmLink::SendWeights(WeightsPtr weights) {
 }
 
 void ShmLink::Close(const Status& why) {
-  FrameWriter frame(
-      Encode(LearnerMessage(Bye{static_cast<int32_t>(why.code()), std::string(why.message())})));
+  std::string bye = Encode(LearnerMessage(Bye{static_cast<int32_t>(why.code()), std::string(why.message())}));
   {
     MutexLock lock(mutex_);
     if (closing_ || gone_) return;
-    Queue(std::move(frame));
+    Queue(std::move(bye));
     closing_ = true;
     if (failure_.ok()) failure_ = why;
   }
@@ -153,7 +156,7 @@ bool ShmLink::OfferRing(uint32_t slots, size_t bytes) {
     MutexLock lock(mutex_);
     if (ring_) return false;
     ring_ = ring;
-    Queue(FrameWriter(Encode(RingOffer{ring->slots(), ring->stride()}), {}, ring->TakeDescriptor()));
+    Queue(Encode(RingOffer{ring->slots(), ring->stride()}), ring->TakeDescriptor());
   }
   Flush(false);
   return true;
@@ -193,9 +196,9 @@ void ShmLink::End() {
   if (!sending_) Settle();
 }
 
-void ShmLink::Queue(FrameWriter frame) {
+void ShmLink::Queue(std::string message, UniqueFd passed) {
   if (closing_ || gone_ || !failure_.ok()) return;
-  const size_t bytes = frame.bytes();
+  const size_t bytes = message.size() + 4;
   if (queued_bytes_ + bytes > kMaxQueuedBytes) {
     return Fail(absl::ResourceExhaustedError(
         Cat("the actor does not read: ", queued_bytes_, " bytes wait for it, of at most ", kMaxQueuedBytes)));
@@ -203,13 +206,32 @@ void ShmLink::Queue(FrameWriter frame) {
   ++queued_;
   queued_bytes_ += bytes;
   hub_->Queued(bytes);
-  queue_.push_back(Waiting{std::move(frame), std::chrono::steady_clock::now()});
+  if (!passed && !queue_.empty() && queue_.back().frames.bytes() + bytes <= kGatheredBytes &&
+      queue_.back().frames.Append(message)) {
+    ++queue_.back().count;
+    return;
+  }
+  queue_.push_back(
+      Waiting{FrameWriter(std::move(message), {}, std::move(passed)), 1, std::chrono::steady_clock::now()});
+}
+
+void ShmLink::Cork() {
+  MutexLock lock(mutex_);
+  corked_ = true;
+}
+
+void ShmLink::Uncork() {
+  {
+    MutexLock lock(mutex_);
+    corked_ = false;
+  }
+  Flush(false);
 }
 
 void ShmLink::Flush(bool from_loop) {
   mutex_.Lock();
-  if (sending_ || gone_) {
-    mutex_.Unlock();  // whoever is sending looks at the queue again before it leaves
+  if (sending_ || corked_ || gone_) {
+    mutex_.Unlock();  // whoever is sending, or uncorks, looks at the queue again before it leaves
     return;
   }
   sending_ = true;
@@ -225,8 +247,8 @@ void ShmLink::Flush(bool from_loop) {
     }
     chunk_of_ = chunk ? begun_ : nullptr;
     mutex_.Unlock();
-    if (chunk) current_.emplace(Waiting{NextChunk(), {}});
-    StatusOr<bool> done = current_->frame.Step(fd_.get());
+    if (chunk) current_.emplace(Waiting{NextChunk(), 0, {}});
+    StatusOr<bool> done = current_->frames.Step(fd_.get());
     more = done.ok() && *done;
     mutex_.Lock();
     Written(std::move(done));
@@ -262,12 +284,11 @@ FrameWriter ShmLink::NextChunk() {
 void ShmLink::Written(StatusOr<bool> done) {
   if (!done.ok()) return Fail(done.status());
   if (!*done) return;
-  const bool counted = current_->since != SteadyTime();  // a piece of weights is not
-  if (counted && !gone_) {
-    const size_t bytes = current_->frame.bytes();
-    --queued_;
+  if (current_->count > 0 && !gone_) {
+    const size_t bytes = current_->frames.bytes();
+    queued_ -= current_->count;
     queued_bytes_ -= bytes;
-    hub_->Sent(bytes, std::chrono::steady_clock::now() - current_->since);
+    hub_->Sent(current_->count, bytes, std::chrono::steady_clock::now() - current_->since);
   }
   current_.reset();
   if (begun_ && next_offset_ >= begun_->bytes.size()) begun_.reset();

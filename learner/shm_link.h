@@ -50,7 +50,7 @@ class ShmHub {
 
   // Messages that wait for a socket to take them, of all links.
   void Queued(size_t bytes);
-  void Sent(size_t bytes, std::chrono::nanoseconds waited);
+  void Sent(size_t messages, size_t bytes, std::chrono::nanoseconds waited);
   void Dropped(size_t messages, size_t bytes);
   QueueStatus OutQueue() const;
 
@@ -87,6 +87,9 @@ class ShmLink final : public ActorLink {
   // The socket, valid until End.
   int fd() const { return fd_.get(); }
   void FlushFromLoop() { Flush(true); }
+  // Between the two, messages gather: the answers to all that came by one read leave together.
+  void Cork();
+  void Uncork();
   bool closing() const;
   // Why this side gave the connection up; Ok where it did not.
   Status failure() const;
@@ -95,11 +98,12 @@ class ShmLink final : public ActorLink {
 
  private:
   struct Waiting {
-    FrameWriter frame;
-    SteadyTime since;
+    FrameWriter frames;
+    size_t count = 0;  // messages; 0: a piece of weights
+    SteadyTime since;  // of the first
   };
 
-  void Queue(FrameWriter frame) MILL_REQUIRES(mutex_);
+  void Queue(std::string message, UniqueFd passed = UniqueFd()) MILL_REQUIRES(mutex_);
   void Flush(bool from_loop);
   bool NextFrame() MILL_REQUIRES(mutex_);
   FrameWriter NextChunk();
@@ -114,6 +118,7 @@ class ShmLink final : public ActorLink {
 
   mutable Mutex mutex_;
   bool sending_ MILL_GUARDED_BY(mutex_) = false;
+  bool corked_ MILL_GUARDED_BY(mutex_) = false;
   bool closing_ MILL_GUARDED_BY(mutex_) = false;  // Bye is queued, nothing comes after it
   bool gone_ MILL_GUARDED_BY(mutex_) = false;
   uint32_t watched_ MILL_GUARDED_BY(mutex_) = 0;  // epoll's events

@@ -96,6 +96,19 @@ TEST(ShmLink, MessagesLeaveAtOnceAndInOrder) {
   EXPECT_EQ(f.hub->OutQueue().depth, 0u);
 }
 
+TEST(ShmLink, CorkedMessagesLeaveTogether) {
+  Fixture f;
+  f.link->Cork();
+  for (uint64_t i = 1; i <= 3; ++i) f.link->Send(Ack{i});
+  EXPECT_FALSE(*f.reader.Fill(f.actor.get())) << "nothing has left";
+  EXPECT_EQ(f.hub->OutQueue().depth, 3u);
+  f.link->Uncork();
+  ASSERT_TRUE(*f.reader.Fill(f.actor.get()));
+  for (uint64_t i = 1; i <= 3; ++i) EXPECT_EQ(f.ReadMessage<Ack>()->sequence, i);
+  EXPECT_EQ(f.hub->OutQueue().depth, 0u);
+  EXPECT_EQ(f.hub->OutQueue().bytes, 0u);
+}
+
 TEST(ShmLink, WhatTheSocketDoesNotTakeWaitsForTheLoop) {
   Fixture f;
   const std::string config(500'000, 'c');

@@ -239,10 +239,12 @@ class ShmServer::Impl {
     const bool payload = connection.payload_left > 0;
     const Status read = payload ? ReadPayload(connection) : ReadSocket(connection);
     if (!read.ok()) return End(id, read);
+    link.Cork();
     if (const Status taken = payload ? EndPayload(connection) : TakeFrames(id, connection); !taken.ok()) {
       link.Close(taken);
       TimeBye(id, connection);
     }
+    link.Uncork();
   }
 
   void End(uint64_t id, const Status& reason) {

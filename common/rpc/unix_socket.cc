@@ -18,8 +18,8 @@ namespace millrace {
 namespace {
 
 constexpr size_t kSmallBuffer = 4096;
-constexpr size_t kKeptBuffer = 64 * 1024;  // what an idle reader may hold on to
-constexpr size_t kMaxPassed = 4;           // descriptors that nobody has taken
+constexpr size_t kReadAhead = 64 * 1024;  // beyond a frame
+constexpr size_t kMaxPassed = 4;          // descriptors that nobody has taken
 
 StatusOr<sockaddr_un> AddressOf(const std::string& path) {
   sockaddr_un address{};
@@ -47,6 +47,13 @@ Status Gone(int error) {
     return absl::UnavailableError("the other end closed the connection");
   }
   return SocketError(error, "the connection failed");
+}
+
+std::array<char, 4> LengthOf(size_t bytes) {
+  MILL_CHECK(bytes <= std::numeric_limits<uint32_t>::max());
+  std::array<char, 4> length;
+  for (size_t i = 0; i < length.size(); ++i) length[i] = static_cast<char>(bytes >> (8 * i));
+  return length;
 }
 
 uint32_t LengthAt(const char* bytes) {
@@ -147,9 +154,14 @@ StatusOr<size_t> ReadSome(int fd, void* memory, size_t bytes) {
 
 FrameWriter::FrameWriter(std::string message, std::string_view payload, UniqueFd passed)
     : message_(std::move(message)), payload_(payload), passed_(std::move(passed)) {
-  const size_t length = message_.size() + payload_.size();
-  MILL_CHECK(length <= std::numeric_limits<uint32_t>::max());
-  for (size_t i = 0; i < length_.size(); ++i) length_[i] = static_cast<char>(length >> (8 * i));
+  length_ = LengthOf(message_.size() + payload_.size());
+}
+
+bool FrameWriter::Append(std::string_view message) {
+  if (sent_ > 0 || !payload_.empty()) return false;
+  const std::array<char, 4> length = LengthOf(message.size());
+  message_.append(length.data(), length.size()).append(message);
+  return true;
 }
 
 StatusOr<bool> FrameWriter::Step(int fd) {
@@ -197,7 +209,7 @@ void FrameReader::MakeRoom() {
     begin_ = 0;
     return;
   }
-  buffer_.resize(std::max(kSmallBuffer, std::min(2 * buffer_.size(), options_.max_whole + kKeptBuffer)));
+  buffer_.resize(std::max(kSmallBuffer, std::min(2 * buffer_.size(), options_.max_whole + kReadAhead)));
 }
 
 StatusOr<bool> FrameReader::Fill(int fd) {
@@ -241,7 +253,7 @@ StatusOr<std::optional<FrameReader::Frame>> FrameReader::Next() {
 void FrameReader::Pop() {
   begin_ += front_;
   // A long message must not leave every connection with a long buffer.
-  if (begin_ == end_ && buffer_.size() > kKeptBuffer && front_ < kSmallBuffer) {
+  if (begin_ == end_ && buffer_.size() > options_.kept_bytes && front_ < kSmallBuffer) {
     buffer_ = std::vector<char>();
     begin_ = end_ = 0;
   }

@@ -66,10 +66,14 @@ StatusOr<bool> WaitFor(int fd, short events, std::optional<SteadyTime> until);
 // Up to `bytes` into `memory`: how many came, 0 for none at this time; Unavailable at the end of the stream.
 StatusOr<size_t> ReadSome(int fd, void* memory, size_t bytes);
 
-// One frame on its way out: a message, then, not copied, `payload` of the caller's, and a descriptor to pass.
+// A frame on its way out: a message, then, not copied, `payload` of the caller's, and a descriptor to pass.
 class FrameWriter {
  public:
   explicit FrameWriter(std::string message, std::string_view payload = {}, UniqueFd passed = {});
+
+  // Another frame behind this one, so that both leave in one system call. False: this one has begun to leave,
+  // or does not end with its message.
+  bool Append(std::string_view message);
 
   size_t bytes() const { return length_.size() + message_.size() + payload_.size(); }
   // Writes what the socket takes now: true when all is written, false when it takes no more. Unavailable
@@ -89,9 +93,10 @@ class FrameWriter {
 class FrameReader {
  public:
   struct Options {
-    size_t max_whole = 0;      // of a frame, this much is collected before it is shown
-    size_t max_bytes = 0;      // a longer frame is an error
-    bool descriptors = false;  // takes passed descriptors; otherwise the kernel drops them
+    size_t max_whole = 0;           // of a frame, this much is collected before it is shown
+    size_t max_bytes = 0;           // a longer frame is an error
+    bool descriptors = false;       // takes passed descriptors; otherwise the kernel drops them
+    size_t kept_bytes = 64 * 1024;  // a longer buffer is given up when it is empty
   };
   explicit FrameReader(Options options) : options_(options) {}
   void set_max_bytes(size_t bytes) { options_.max_bytes = bytes; }

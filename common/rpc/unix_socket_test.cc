@@ -124,6 +124,19 @@ TEST(Frames, KeepTheirBounds) {
   writer.join();
 }
 
+TEST(Frames, SeveralLeaveAtOnce) {
+  Pair pair;
+  FrameReader reader = Reader();
+  FrameWriter writer("one");
+  EXPECT_TRUE(writer.Append("two"));
+  EXPECT_TRUE(writer.Append(""));
+  EXPECT_EQ(writer.bytes(), 3u * 4 + 6);
+  ASSERT_TRUE(*writer.Step(pair.a.get()));
+  EXPECT_FALSE(writer.Append("too late"));
+  for (const char* message : {"one", "two", ""}) EXPECT_EQ(*ReadFrame(reader, pair.b.get()), message);
+  EXPECT_FALSE(FrameWriter("with", "payload").Append("x"));
+}
+
 TEST(Frames, ComeByteByByte) {
   Pair pair;
   FrameReader reader = Reader();
