@@ -157,7 +157,9 @@ class GrpcTransport final : public ActorTransport {
 
   Status Send(const ActorMessage& message) override {
     if (const auto* hello = std::get_if<Hello>(&message)) Open(*hello);
-    return Write(trajectory_, BufferOf(Encode(message)));
+    const Status sent = Write(trajectory_, BufferOf(Encode(message)));
+    if (sent.ok() && std::holds_alternative<Ready>(message)) WatchWeights();
+    return sent;
   }
   Status SendSegment(const SegmentHeader& header, const std::byte* payload,
                      std::function<void()> released) override;
@@ -173,6 +175,7 @@ class GrpcTransport final : public ActorTransport {
   };
 
   void Open(const Hello& hello);
+  void WatchWeights();
   void Start(RawStream& stream, const char* method) MILL_REQUIRES(mutex_);
   Status Write(RawStream& stream, ByteBuffer buffer);
   // The connection is lost; the first reason stays. Not from a thread that may outlive the streams.
@@ -190,6 +193,7 @@ class GrpcTransport final : public ActorTransport {
   std::unique_ptr<grpc::GenericStub> stub_ MILL_GUARDED_BY(mutex_);
   std::deque<Received> inbox_ MILL_GUARDED_BY(mutex_);
   Status failed_ MILL_GUARDED_BY(mutex_);
+  std::string actor_ MILL_GUARDED_BY(mutex_);  // its name
   bool closed_ MILL_GUARDED_BY(mutex_) = false;
   RawStream trajectory_, weights_;
 };
@@ -205,12 +209,19 @@ void RawStream::OnDone(const grpc::Status& status) {
 }
 
 void GrpcTransport::Open(const Hello& hello) {
+  MutexLock lock(mutex_);
+  if (closed_ || trajectory_.started_) return;
+  actor_ = hello.actor;
+  Start(trajectory_, "/millrace.v1.Trajectory/Stream");
+}
+
+// Not before: who is not ready has no place for them, and could only let them pass.
+void GrpcTransport::WatchWeights() {
   v1::WatchWeightsRequest request;
-  request.set_actor(hello.actor);
   {
     MutexLock lock(mutex_);
-    if (closed_ || trajectory_.started_) return;
-    Start(trajectory_, "/millrace.v1.Trajectory/Stream");
+    if (closed_ || !failed_.ok() || weights_.started_) return;
+    request.set_actor(actor_);
     Start(weights_, "/millrace.v1.Weights/Watch");
   }
   static_cast<void>(Write(weights_, BufferOf(request.SerializeAsString())));

@@ -1,7 +1,7 @@
 // The actor's end over gRPC: Trajectory.Stream for messages and segments, Weights.Watch beside it. A segment
 // leaves as slices of the caller's memory. Station: as ActorTransport.
 //
-// Hello opens the streams. Messages of both come out of Receive, each stream's in its own order.
+// Hello opens the one, Ready the other. Messages of both come out of Receive, each stream's in its own order.
 #pragma once
 
 #include <memory>
