@@ -38,7 +38,7 @@ Status CheckEmpty(FileSystem& fs, const std::string& path) {
                                         " or choose another folder with --run"));
   }
   for (const std::string& name : names) {
-    if (name == kLockName) continue;
+    if (name == kLockName || name == Cat(kConfigName, kTempSuffix)) continue;  // of one that was killed early
     return absl::AlreadyExistsError(
         Cat(path, " is not empty (it holds ", name, "); choose another folder with --run"));
   }

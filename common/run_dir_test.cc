@@ -60,10 +60,17 @@ TEST_F(RunDirTest, OtherFilesAreLeftAlone) {
   EXPECT_THAT(*fs_.ListDir(path_), ElementsAre("thesis.tex"));
 }
 
-// A start that failed before its config was written leaves a lock file only, and does not stand in the way.
+// A start that failed before its config was written leaves a lock file, or half of that config, and does not
+// stand in the way.
 TEST_F(RunDirTest, AnEmptyFolderIsFine) {
   ASSERT_TRUE(RunDir::Create(fs_, path_).ok());
-  EXPECT_TRUE(RunDir::Create(fs_, path_).ok());
+  ASSERT_TRUE(RunDir::Create(fs_, path_).ok());
+  const auto half = fs_.OpenForWrite(path_ + "/config.yaml.tmp", FileSystem::WriteMode::kReplace);
+  ASSERT_TRUE(half.ok());
+  auto run = RunDir::Create(fs_, path_);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_TRUE(run->WriteConfig("a: 1\n").ok());
+  EXPECT_THAT(*fs_.ListDir(path_), ElementsAre("config.yaml", "lock"));
 }
 
 TEST_F(RunDirTest, TwoProcessesRefuse) {
