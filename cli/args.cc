@@ -28,6 +28,12 @@ class Formatter : public CLI::Formatter {
     static const std::map<std::string, std::string> usages = {
         {"millrace", "millrace COMMAND [ARGUMENTS]\n       millrace COMMAND --help"},
         {"train", "millrace train PRESET|FILE [--set KEY=VALUE]... [FLAGS]"},
+        {"learner", "millrace learner PRESET|FILE --listen ADDR [--run DIR] [--set KEY=VALUE]... [FLAGS]"},
+        {"actor", "millrace actor --learner ADDR [FLAGS]"},
+        {"status", "millrace status ADDR [--watch] [--json]"},
+        {"control",
+         "millrace control ADDR checkpoint|pause|resume|drain|stop\n"
+         "       millrace control ADDR set KEY=VALUE..."},
         {"eval", "millrace eval RUN [FLAGS]"},
         {"envs", "millrace envs [--json]"},
         {"presets", "millrace presets [--json]\n       millrace presets show NAME"},
@@ -42,11 +48,15 @@ class Formatter : public CLI::Formatter {
 // The flags and values as typed; numbers are read by the same rules as in configuration files.
 struct Raw {
   TrainCommand train;
+  LearnerCommand learner;
+  ActorCommand actor;
+  StatusCommand status;
+  ControlCommand control;
   EvalCommand eval;
   EnvsCommand envs;
   PresetsCommand presets;
   BenchCommand bench;
-  std::string seed, steps, threads, episodes, seconds;
+  std::string seed, steps, threads, episodes, seconds, transport, action;
 };
 
 CLI::Option* Text(CLI::App* app, const std::string& name, std::string& value, const std::string& type,
@@ -62,22 +72,66 @@ CLI::App* AddCommand(CLI::App* parent, const std::string& name, const std::strin
   return app;
 }
 
-void AddTrain(CLI::App* root, Raw& raw) {
-  CLI::App* app =
-      AddCommand(root, "train", "Train a policy until its steps are done or its target is reached");
-  Text(app, "PRESET|FILE", raw.train.source, "", "A preset (`millrace presets` lists them) or a YAML file");
-  app->add_option("--set", raw.train.sets,
-                  "Override a setting, for example --set ppo.epochs=4; may be repeated")
+// What `train` and `learner` have in common.
+void AddRunFlags(CLI::App* app, TrainCommand& train, Raw& raw) {
+  Text(app, "PRESET|FILE", train.source, "", "A preset (`millrace presets` lists them) or a YAML file");
+  app->add_option("--set", train.sets, "Override a setting, for example --set ppo.epochs=4; may be repeated")
       ->option_text("KEY=VALUE")
       ->allow_extra_args(false);
   Text(app, "--seed", raw.seed, "N", "Seed of every random number (run.seed)");
   Text(app, "--steps", raw.steps, "N", "Environment steps of the run (run.steps)");
+  Text(app, "--threads", raw.threads, "N",
+       "Worker threads, 0 for all CPUs (run.threads); results do not change");
+  app->add_flag("-q,--quiet", train.quiet, "No progress on the terminal");
+}
+
+void AddTrain(CLI::App* root, Raw& raw) {
+  CLI::App* app =
+      AddCommand(root, "train", "Train a policy until its steps are done or its target is reached");
+  AddRunFlags(app, raw.train, raw);
   Text(app, "--run", raw.train.run_dir, "DIR", "The run's folder (run.dir); default: a new one under runs/");
   Text(app, "--resume", raw.train.resume, "DIR",
        "Go on with the run in this folder, from its latest good checkpoint");
-  Text(app, "--threads", raw.threads, "N",
-       "Worker threads, 0 for all CPUs (run.threads); results do not change");
-  app->add_flag("-q,--quiet", raw.train.quiet, "No progress on the terminal");
+}
+
+void AddLearner(CLI::App* root, Raw& raw) {
+  CLI::App* app = AddCommand(root, "learner", "Train by what actors send, which run elsewhere");
+  AddRunFlags(app, raw.learner.train, raw);
+  Text(app, "--listen", raw.learner.listen, "ADDR",
+       "Where actors and `millrace status` reach it, host:port; port 0 chooses one");
+  Text(app, "--run", raw.learner.train.run_dir, "DIR",
+       "The run's folder (run.dir); a run that is there goes on from its latest good checkpoint");
+  Text(app, "--health-listen", raw.learner.health_listen, "ADDR",
+       "A port that answers health checks alone, for probes that can't encrypt");
+  app->add_flag("--insecure", raw.learner.insecure,
+                "Allow an address that others can reach, without encryption");
+}
+
+void AddActor(CLI::App* root, Raw& raw) {
+  CLI::App* app = AddCommand(root, "actor", "Run environments for a learner, which configures them");
+  Text(app, "--learner", raw.actor.learner, "ADDR", "The learner's address, host:port");
+  Text(app, "--threads", raw.threads, "N", "Worker threads; default: all CPUs");
+  Text(app, "--name", raw.actor.name, "NAME",
+       "A name of its own among the actors; default: of the host and the process");
+  Text(app, "--transport", raw.transport, "HOW",
+       "auto (default: shared memory on the learner's host), shm or grpc");
+}
+
+void AddAsking(CLI::App* root, Raw& raw) {
+  CLI::App* status = AddCommand(root, "status", "Show what a learner is doing");
+  Text(status, "ADDR", raw.status.learner, "", "The learner's address, host:port");
+  status->add_flag("--watch", raw.status.watch, "Go on showing it, once a second");
+  status->add_flag("--json", raw.status.json, "Print one JSON object; with --watch, one a line");
+
+  CLI::App* control = AddCommand(root, "control", "Change what a learner is doing");
+  Text(control, "ADDR", raw.control.learner, "", "The learner's address, host:port");
+  Text(control, "ACTION", raw.action, "",
+       "checkpoint: write one now. pause, resume. drain: actors finish and leave, then the learner ends. "
+       "stop: the learner ends after the present update. set: change settings of the running run");
+  control
+      ->add_option("SETTING", raw.control.settings,
+                   "For `set`: KEY=VALUE, for example ppo.learning_rate=1e-4")
+      ->type_name("");
 }
 
 void AddEval(CLI::App* root, Raw& raw) {
@@ -192,6 +246,12 @@ Status Whole(const CLI::App& app, const char* flag, const std::string& text, uin
 constexpr uint64_t kMaxThreads = 1024;        // as run.threads
 constexpr uint64_t kMaxEpisodes = 1'000'000;  // as eval.episodes
 
+Status RunNumbers(const CLI::App& app, const Raw& raw, TrainCommand& train) {
+  MILL_RETURN_IF_ERROR(Whole(app, "--seed", raw.seed, 0, train.seed));
+  MILL_RETURN_IF_ERROR(Whole(app, "--steps", raw.steps, 1, train.steps));
+  return Whole(app, "--threads", raw.threads, 0, train.threads, kMaxThreads);
+}
+
 StatusOr<Command> FinishTrain(const CLI::App& app, Raw& raw) {
   TrainCommand& train = raw.train;
   if (train.source.empty() && train.resume.empty()) {
@@ -202,10 +262,71 @@ StatusOr<Command> FinishTrain(const CLI::App& app, Raw& raw) {
         app,
         "--resume goes on in its own folder by its own configuration: no preset, file or --run beside it");
   }
-  MILL_RETURN_IF_ERROR(Whole(app, "--seed", raw.seed, 0, train.seed));
-  MILL_RETURN_IF_ERROR(Whole(app, "--steps", raw.steps, 1, train.steps));
-  MILL_RETURN_IF_ERROR(Whole(app, "--threads", raw.threads, 0, train.threads, kMaxThreads));
+  MILL_RETURN_IF_ERROR(RunNumbers(app, raw, train));
   return Command(std::move(train));
+}
+
+StatusOr<Command> FinishLearner(const CLI::App& app, Raw& raw) {
+  LearnerCommand& learner = raw.learner;
+  if (learner.train.source.empty() && learner.train.run_dir.empty()) {
+    return Wrong(app, "name a preset (`millrace presets` lists them) or a YAML file");
+  }
+  if (learner.listen.empty()) {
+    return Wrong(app, "--listen ADDR is missing: where actors reach it, for example 127.0.0.1:7070");
+  }
+  MILL_RETURN_IF_ERROR(RunNumbers(app, raw, learner.train));
+  return Command(std::move(learner));
+}
+
+// The value of `names` that `text` is one of; for `what` see Wrong.
+template <class T>
+StatusOr<T> OneOf(const CLI::App& app, const std::string& what, const std::string& text,
+                  const std::vector<std::pair<std::string, T>>& names) {
+  std::vector<std::string> known;
+  for (const auto& [name, value] : names) {
+    if (name == text) return value;
+    known.push_back(name);
+  }
+  std::string hint = DidYouMean(text, known);
+  if (hint.empty()) hint = absl::StrCat("; one of ", absl::StrJoin(known, ", "));
+  return Wrong(app, absl::StrCat(what, " ", Quoted(text), hint));
+}
+
+StatusOr<Command> FinishActor(const CLI::App& app, Raw& raw) {
+  ActorCommand& actor = raw.actor;
+  if (actor.learner.empty())
+    return Wrong(app, "--learner ADDR is missing: the address that the learner prints");
+  MILL_RETURN_IF_ERROR(Whole(app, "--threads", raw.threads, 0, actor.threads, kMaxThreads));
+  if (app.count("--transport") == 0) return Command(std::move(actor));
+  MILL_ASSIGN_OR_RETURN(actor.transport, OneOf<TransportChoice>(app, "--transport:", raw.transport,
+                                                                {{"auto", TransportChoice::kAuto},
+                                                                 {"shm", TransportChoice::kShm},
+                                                                 {"grpc", TransportChoice::kGrpc}}));
+  return Command(std::move(actor));
+}
+
+StatusOr<Command> FinishStatus(const CLI::App& app, Raw& raw) {
+  if (raw.status.learner.empty()) return Wrong(app, "name the learner's address, for example 127.0.0.1:7070");
+  return Command(std::move(raw.status));
+}
+
+StatusOr<Command> FinishControl(const CLI::App& app, Raw& raw) {
+  using Action = ControlCommand::Action;
+  ControlCommand& control = raw.control;
+  if (control.learner.empty()) return Wrong(app, "name the learner's address, for example 127.0.0.1:7070");
+  if (raw.action.empty()) return Wrong(app, "say what to do");
+  MILL_ASSIGN_OR_RETURN(control.action, OneOf<Action>(app, "no such action:", raw.action,
+                                                      {{"checkpoint", Action::kCheckpoint},
+                                                       {"pause", Action::kPause},
+                                                       {"resume", Action::kResume},
+                                                       {"drain", Action::kDrain},
+                                                       {"stop", Action::kStop},
+                                                       {"set", Action::kSet}}));
+  if ((control.action == Action::kSet) == control.settings.empty()) {
+    return Wrong(app, control.settings.empty() ? "set needs one KEY=VALUE at least"
+                                               : absl::StrCat("only `set` takes ", control.settings[0]));
+  }
+  return Command(std::move(control));
 }
 
 StatusOr<Command> FinishEval(const CLI::App& app, Raw& raw) {
@@ -250,6 +371,10 @@ StatusOr<Command> Finish(const CLI::App& root, bool version, Raw& raw) {
   const CLI::App& app = *chosen[0];
   MILL_RETURN_IF_ERROR(CheckExtras(app));
   if (app.get_name() == "train") return FinishTrain(app, raw);
+  if (app.get_name() == "learner") return FinishLearner(app, raw);
+  if (app.get_name() == "actor") return FinishActor(app, raw);
+  if (app.get_name() == "status") return FinishStatus(app, raw);
+  if (app.get_name() == "control") return FinishControl(app, raw);
   if (app.get_name() == "eval") return FinishEval(app, raw);
   if (app.get_name() == "envs") return Command(raw.envs);
   if (app.get_name() == "presets") return FinishPresets(app, raw);
@@ -284,6 +409,9 @@ StatusOr<Command> ParseArgs(int argc, const char* const* argv) {
   root.add_flag("--version", version, "Print the version and exit");
   Raw raw;
   AddTrain(&root, raw);
+  AddLearner(&root, raw);
+  AddActor(&root, raw);
+  AddAsking(&root, raw);
   AddEval(&root, raw);
   AddOthers(&root, raw);
 

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/options.h"
 #include "common/status.h"
 
 namespace millrace {
@@ -31,6 +32,37 @@ struct TrainCommand {
 
   // Everything that changes the configuration, as overrides for LoadConfig: the sets, then the flags.
   std::vector<std::string> Overrides() const;
+};
+
+// millrace learner PRESET|FILE --listen ADDR [--run DIR] [--health-listen ADDR] [--insecure] and train's
+// flags
+struct LearnerCommand {
+  TrainCommand train;  // resume: empty; a run that is in run_dir already goes on
+  std::string listen;  // host:port
+  std::string health_listen;
+  bool insecure = false;
+};
+
+// millrace actor --learner ADDR [--threads N] [--name NAME] [--transport auto|shm|grpc]
+struct ActorCommand {
+  std::string learner;  // host:port
+  std::optional<uint32_t> threads;
+  std::string name;  // empty: of the host and the process
+  TransportChoice transport = TransportChoice::kAuto;
+};
+
+// millrace status ADDR [--watch] [--json]
+struct StatusCommand {
+  std::string learner;
+  bool watch = false, json = false;
+};
+
+// millrace control ADDR checkpoint|pause|resume|drain|stop|set [KEY=VALUE]...
+struct ControlCommand {
+  enum class Action : uint8_t { kCheckpoint, kPause, kResume, kDrain, kStop, kSet };
+  std::string learner;
+  Action action = Action::kCheckpoint;
+  std::vector<std::string> settings;  // of kSet
 };
 
 // millrace eval RUN [--episodes N] [--seed N] [--json] [--checkpoint best|latest|FILE]
@@ -61,8 +93,9 @@ struct BenchCommand {
   bool json = false;
 };
 
-using Command = std::variant<HelpCommand, VersionCommand, TrainCommand, EvalCommand, EnvsCommand,
-                             PresetsCommand, BenchCommand>;
+using Command =
+    std::variant<HelpCommand, VersionCommand, TrainCommand, LearnerCommand, ActorCommand, StatusCommand,
+                 ControlCommand, EvalCommand, EnvsCommand, PresetsCommand, BenchCommand>;
 
 // InvalidArgument, with one line for the user, when the command line is wrong; the program's exit code is
 // then 2.

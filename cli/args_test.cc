@@ -98,9 +98,42 @@ TEST(Args, TheOtherCommands) {
   As<VersionCommand>({"--version"});
 }
 
+TEST(Args, TheCommandsOfTheService) {
+  const auto learner =
+      As<LearnerCommand>({"learner", "cartpole", "--listen", "127.0.0.1:0", "--run", "r", "--health-listen",
+                          "[::1]:1", "--insecure", "--seed", "3", "--set", "mode=async", "-q"});
+  EXPECT_EQ(learner.train.source, "cartpole");
+  EXPECT_EQ(learner.listen, "127.0.0.1:0");
+  EXPECT_EQ(learner.health_listen, "[::1]:1");
+  EXPECT_TRUE(learner.insecure && learner.train.quiet);
+  EXPECT_EQ(learner.train.run_dir, "r");
+  EXPECT_EQ(learner.train.seed, 3u);
+  EXPECT_THAT(learner.train.sets, ElementsAre("mode=async"));
+  EXPECT_EQ(As<LearnerCommand>({"learner", "--listen", "x:1", "--run", "r"}).train.source, "");
+
+  const auto actor = As<ActorCommand>(
+      {"actor", "--learner", "host:7070", "--threads", "2", "--name", "a", "--transport", "grpc"});
+  EXPECT_EQ(actor.learner, "host:7070");
+  EXPECT_EQ(actor.threads, 2u);
+  EXPECT_EQ(actor.name, "a");
+  EXPECT_EQ(actor.transport, TransportChoice::kGrpc);
+  EXPECT_EQ(As<ActorCommand>({"actor", "--learner", "x:1"}).transport, TransportChoice::kAuto);
+
+  const auto status = As<StatusCommand>({"status", "host:7070", "--watch", "--json"});
+  EXPECT_EQ(status.learner, "host:7070");
+  EXPECT_TRUE(status.watch && status.json);
+
+  const auto set = As<ControlCommand>({"control", "host:7070", "set", "a.b=1", "c.d=2"});
+  EXPECT_EQ(set.learner, "host:7070");
+  EXPECT_EQ(set.action, ControlCommand::Action::kSet);
+  EXPECT_THAT(set.settings, ElementsAre("a.b=1", "c.d=2"));
+  EXPECT_EQ(As<ControlCommand>({"control", "x:1", "drain"}).action, ControlCommand::Action::kDrain);
+}
+
 TEST(Args, HelpAtEveryLevelNamesEveryFlag) {
   const std::string root = As<HelpCommand>({"--help"}).text;
-  for (const char* name : {"train", "eval", "envs", "presets", "bench", "version"}) {
+  for (const char* name :
+       {"train", "learner", "actor", "status", "control", "eval", "envs", "presets", "bench", "version"}) {
     EXPECT_THAT(root, HasSubstr(name));
     EXPECT_THAT(As<HelpCommand>({name, "--help"}).text, HasSubstr(std::string("Usage: millrace ") + name));
     EXPECT_EQ(As<HelpCommand>({name, "-h"}).text, As<HelpCommand>({"help", name}).text);
@@ -126,15 +159,19 @@ struct Wrong {
 };
 
 const Wrong kWrong[] = {
-    {{}, "millrace: no command; one of train, eval, envs, presets, bench, version; see `millrace --help`"},
+    {{},
+     "millrace: no command; one of train, learner, actor, status, control, eval, envs, presets, bench, "
+     "version; see `millrace --help`"},
     {{"trian", "cartpole"},
-     "millrace: no such command: \"trian\"; did you mean train? (commands: train, eval, envs, presets, "
-     "bench, version)"},
+     "millrace: no such command: \"trian\"; did you mean train? (commands: train, learner, actor, "
+     "status, control, eval, envs, presets, bench, version)"},
     {{"cartpole"},
      "millrace: no such command: \"cartpole\"; did you mean `millrace train cartpole`? (commands: train, "
-     "eval, envs, "
-     "presets, bench, version)"},
-    {{""}, "millrace: no such command: \"\" (commands: train, eval, envs, presets, bench, version)"},
+     "learner, actor, status, control, eval, envs, presets, bench, version)"},
+    {{""},
+     "millrace: no such command: \"\" (commands: train, learner, actor, status, control, eval, envs, "
+     "presets, "
+     "bench, version)"},
     {{"--quiet", "train", "x"},
      "millrace: unknown flag --quiet before the command; flags stand after it; see `millrace --help`"},
     {{"train"},
@@ -167,6 +204,29 @@ const Wrong kWrong[] = {
      "millrace train: --steps: 0 is out of range; must be between 1 and 18446744073709551615; see `millrace "
      "train "
      "--help`"},
+    {{"learner", "cartpole"},
+     "millrace learner: --listen ADDR is missing: where actors reach it, for example 127.0.0.1:7070; see "
+     "`millrace learner --help`"},
+    {{"learner", "--listen", "x:1"},
+     "millrace learner: name a preset (`millrace presets` lists them) or a YAML file; see `millrace learner "
+     "--help`"},
+    {{"learner", "a", "--listen", "x:1", "--resume", "r"},
+     "millrace learner: unknown flag --resume; see `millrace learner --help`"},
+    {{"actor"},
+     "millrace actor: --learner ADDR is missing: the address that the learner prints; see `millrace actor "
+     "--help`"},
+    {{"actor", "--learner", "x:1", "--transport", "smh"},
+     "millrace actor: --transport: \"smh\"; did you mean shm?"},
+    {{"actor", "--learner", "x:1", "--transport", "carrier-pigeon"},
+     "millrace actor: --transport: \"carrier-pigeon\"; one of auto, shm, grpc; see `millrace actor --help`"},
+    {{"status"},
+     "millrace status: name the learner's address, for example 127.0.0.1:7070; see `millrace status --help`"},
+    {{"control", "x:1"}, "millrace control: say what to do; see `millrace control --help`"},
+    {{"control", "x:1", "puase"}, "millrace control: no such action: \"puase\"; did you mean pause?"},
+    {{"control", "x:1", "set"},
+     "millrace control: set needs one KEY=VALUE at least; see `millrace control --help`"},
+    {{"control", "x:1", "stop", "now"},
+     "millrace control: only `set` takes now; see `millrace control --help`"},
     {{"eval"}, "millrace eval: name the run's folder; see `millrace eval --help`"},
     {{"eval", "a", "--episodes", "0"},
      "millrace eval: --episodes: 0 is out of range; must be between 1 and 1000000; see `millrace eval "

@@ -15,6 +15,10 @@ inline constexpr int kExitStopped = 130;
 
 // `started`: when the process began, so that a run's summary can count from the command's start.
 int RunTrain(const TrainCommand& command, std::chrono::steady_clock::time_point started);
+int RunLearner(const LearnerCommand& command, std::chrono::steady_clock::time_point started);
+int RunActor(const ActorCommand& command);
+int RunStatusCommand(const StatusCommand& command);
+int RunControlCommand(const ControlCommand& command);
 int RunEval(const EvalCommand& command);
 int RunEnvs(const EnvsCommand& command);
 int RunPresets(const PresetsCommand& command);

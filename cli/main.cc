@@ -34,6 +34,10 @@ int main(int argc, char** argv) {
                                     return 0;
                                   },
                                   [&](const TrainCommand& c) { return RunTrain(c, started); },
+                                  [&](const LearnerCommand& c) { return RunLearner(c, started); },
+                                  [](const ActorCommand& c) { return RunActor(c); },
+                                  [](const StatusCommand& c) { return RunStatusCommand(c); },
+                                  [](const ControlCommand& c) { return RunControlCommand(c); },
                                   [](const EvalCommand& c) { return RunEval(c); },
                                   [](const EnvsCommand& c) { return RunEnvs(c); },
                                   [](const PresetsCommand& c) { return RunPresets(c); },

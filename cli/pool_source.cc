@@ -39,6 +39,14 @@ StatusOr<Rollout> PoolSource::Collect(const PolicyView& policy) {
   return rollout;
 }
 
+std::span<const SegmentEntry> PoolSource::Describe() {
+  entries_.clear();
+  const uint64_t first_step = next_step_ - static_cast<uint64_t>(pool_->horizon());
+  for (const uint32_t g : groups_)
+    entries_.push_back(DescribeSegment(pool_->segments()[g], g, first_step, {}));
+  return entries_;
+}
+
 RowStates PoolSource::SaveRows() const {
   RowStates states;
   states.row_bytes = pool_->groups()[0]->row_state_bytes();

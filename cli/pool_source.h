@@ -5,10 +5,12 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "actor/env_pool.h"
 #include "common/options.h"
+#include "common/segment_log.h"
 #include "kernels/core/thread_pool.h"
 #include "learner/rollout_source.h"
 
@@ -22,6 +24,9 @@ class PoolSource final : public RolloutSource {
   const EnvSpec& spec() const { return pool_->spec(); }
   const std::vector<int>& batch_rows() const { return batch_rows_; }  // of each segment of a batch
 
+  // What the last Collect gave, for segments.jsonl.
+  std::span<const SegmentEntry> Describe();
+
   StatusOr<Rollout> Collect(const PolicyView& policy) override;
   RowStates SaveRows() const override;
   Status LoadRows(const RowStates& states) override;
@@ -33,6 +38,7 @@ class PoolSource final : public RolloutSource {
   std::unique_ptr<EnvPool> pool_;
   std::vector<int> batch_rows_;
   std::vector<uint32_t> groups_;  // 0, 1, 2 ...
+  std::vector<SegmentEntry> entries_;
   int threads_;
   uint64_t next_step_ = 0;  // agent steps that every row has done
   std::atomic<bool> stopped_{false};

@@ -91,6 +91,7 @@ Status TrainSession::PrepareResumed() {
   MILL_ASSIGN_OR_RETURN(const std::string text, ReadFile(fs_, dir_->config_path()));
   MILL_ASSIGN_OR_RETURN(options_, LoadConfig(text, dir_->config_path(), command_.Overrides()));
   options_.run.dir = command_.resume;
+  MILL_RETURN_IF_ERROR(CheckSameSource());
   MILL_ASSIGN_OR_RETURN(trainer_, host_.MakeTrainer(options_, dir_->path()));
   MILL_ASSIGN_OR_RETURN(store_, CheckpointStore::Open(fs_, dir_->checkpoints_dir()));
   std::vector<SkippedCheckpoint> skipped;
@@ -114,6 +115,16 @@ Status TrainSession::PrepareResumed() {
   checkpointed_update_ = trainer_->learner().updates();
   Say(absl::StrCat("resumed from ", latest->path, " at ", trainer_->state().steps, " steps"));
   return absl::OkStatus();
+}
+
+// `learner` names a preset beside the folder, so that one command begins the run and goes on with it.
+Status TrainSession::CheckSameSource() const {
+  if (command_.source.empty()) return absl::OkStatus();
+  MILL_ASSIGN_OR_RETURN(const RunOptions named, LoadPresetOrFile(command_.source, {}));
+  if (named.run.name == options_.run.name && named.algorithm == options_.algorithm) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(dir_->path(), ": holds a run of ", options_.run.name, " (",
+                                                 options_.algorithm, "), not of ", named.run.name, " (",
+                                                 named.algorithm, "); take another folder for a new run"));
 }
 
 // What decides the course of a run from its first step can't change in the middle of it.
@@ -156,6 +167,10 @@ Status TrainSession::Prepare() {
     MILL_ASSIGN_OR_RETURN(tensorboard_,
                           TensorBoardWriter::Open(fs_, dir_->path(), WallSeconds(), state.steps));
   }
+  if (options_.metrics.segments) {
+    MILL_ASSIGN_OR_RETURN(segments_, SegmentLog::Open(fs_, JoinPath(dir_->path(), "segments.jsonl"),
+                                                      trainer_->learner().updates()));
+  }
   cpu_.emplace(trainer_->threads());
   Say(absl::StrCat(options_.run.name, ": ", options_.env.id, ", ", options_.env.rows, " rows, ",
                    trainer_->threads(), trainer_->threads() == 1 ? " thread" : " threads", ", seed ",
@@ -164,26 +179,24 @@ Status TrainSession::Prepare() {
     const MutexLock lock(console_);
     progress_.emplace(terminal_, options_.run.name, state.steps, Seconds(Clock::now()));
   }
-  return host_.Begin(*this);
+  return trainer_->Done() ? absl::OkStatus() : host_.Begin(*this);
 }
 
 Status TrainSession::SaveCheckpoint() {
-  const RunOptions& options = options_;
-  MILL_ASSIGN_OR_RETURN(last_checkpoint_, trainer_->state().WithCheckpoint(
-                                              options, trainer_->learner(), trainer_->source(),
-                                              [&](const CheckpointData& data) {
-                                                return store_->Save(trainer_->learner().updates(), data);
-                                              }));
+  const auto save = [&](const CheckpointData& data) {
+    return store_->Save(trainer_->learner().updates(), data);
+  };
+  MILL_ASSIGN_OR_RETURN(last_checkpoint_, trainer_->state().WithCheckpoint(options_, trainer_->learner(),
+                                                                           trainer_->source(), save));
   checkpointed_update_ = trainer_->learner().updates();
   checkpointed_at_ = Clock::now();
   return store_->Keep(options_.checkpoint.keep);
 }
 
 Status TrainSession::Apply(const RunOptions& options) {
-  MILL_RETURN_IF_ERROR(dir_->WriteConfig(ToYaml(options)));
+  MILL_RETURN_IF_ERROR(trainer_->Apply(options));
   options_ = options;
-  trainer_->Apply(options);
-  return absl::OkStatus();
+  return dir_->WriteConfig(ToYaml(options));
 }
 
 Status TrainSession::EvaluateIfDue(MetricsRow& row, bool last) {
@@ -240,6 +253,7 @@ bool TrainSession::AlreadyDone() {
 
 // What follows an update: evaluation, metrics, a checkpoint where one is due.
 Status TrainSession::AfterUpdate(MetricsRow& row) {
+  if (segments_) MILL_RETURN_IF_ERROR(segments_->Append(row.update, host_.Segments()));
   MILL_RETURN_IF_ERROR(EvaluateIfDue(row, trainer_->Done()));
   MILL_RETURN_IF_ERROR(Record(row));
   const uint32_t every = options_.checkpoint.every;
@@ -256,7 +270,7 @@ Status TrainSession::SaveAndFail(const Status& why) {
   return why;
 }
 
-StatusOr<TrainSession::Outcome> TrainSession::Loop() {
+StatusOr<RunOutcome> TrainSession::Loop() {
   const RunState& state = trainer_->state();
   // A run that fails before its first checkpoint falls due would otherwise leave none.
   if (last_checkpoint_.empty()) MILL_RETURN_IF_ERROR(SaveCheckpoint());
@@ -277,16 +291,16 @@ StatusOr<TrainSession::Outcome> TrainSession::Loop() {
     Show(progress_->Update(Now(), Seconds(Clock::now())));
   }
   if (checkpointed_update_ != trainer_->learner().updates()) MILL_RETURN_IF_ERROR(SaveCheckpoint());
-  return trainer_->Done() ? Outcome::kDone : Outcome::kStopped;
+  return trainer_->Done() ? RunOutcome::kDone : RunOutcome::kStopped;
 }
 
-RunSummary TrainSession::Summarize(const StatusOr<Outcome>& outcome) const {
+RunSummary TrainSession::Summarize(const StatusOr<RunOutcome>& outcome) const {
   const RunState& state = trainer_->state();
   RunSummary summary;
-  summary.end = !outcome.ok()                   ? RunSummary::End::kFailed
-                : *outcome == Outcome::kStopped ? RunSummary::End::kStopped
-                : state.target_reached          ? RunSummary::End::kTargetReached
-                                                : RunSummary::End::kDone;
+  summary.end = !outcome.ok()                      ? RunSummary::End::kFailed
+                : *outcome == RunOutcome::kStopped ? RunSummary::End::kStopped
+                : state.target_reached             ? RunSummary::End::kTargetReached
+                                                   : RunSummary::End::kDone;
   summary.error = outcome.ok() ? "" : std::string(outcome.status().message());
   summary.name = options_.run.name;
   summary.env = options_.env.id;
@@ -325,7 +339,8 @@ RunSummary TrainSession::Summarize(const StatusOr<Outcome>& outcome) const {
   return summary;
 }
 
-Status TrainSession::Finish(const StatusOr<Outcome>& outcome) {
+Status TrainSession::Finish(const StatusOr<RunOutcome>& outcome) {
+  host_.End(outcome);
   const RunSummary summary = Summarize(outcome);
   const MutexLock lock(console_);
   Show(progress_->Finish(Now(), Seconds(Clock::now())));
@@ -333,13 +348,13 @@ Status TrainSession::Finish(const StatusOr<Outcome>& outcome) {
   return dir_->WriteSummary(SummaryJson(summary));
 }
 
-int ExitCode(const StatusOr<TrainSession::Outcome>& outcome, const Status& finished) {
+int ExitCode(const StatusOr<RunOutcome>& outcome, const Status& finished) {
   for (const Status& status : {outcome.status(), finished}) {
     if (status.ok()) continue;
     Report(status);
     return kExitFailed;
   }
-  return *outcome == TrainSession::Outcome::kDone ? 0 : kExitStopped;
+  return *outcome == RunOutcome::kStopped && StopRequested() ? kExitStopped : 0;
 }
 
 }  // namespace millrace

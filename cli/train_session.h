@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -20,11 +21,13 @@
 #include "common/resource_usage.h"
 #include "common/run_dir.h"
 #include "common/run_summary.h"
+#include "common/segment_log.h"
 #include "common/tensorboard.h"
 
 namespace millrace {
 
 class TrainSession;
+enum class RunOutcome : uint8_t { kDone, kStopped };
 
 // Where a session's rollouts come from, and what goes on beside its loop.
 class RunHost {
@@ -40,13 +43,15 @@ class RunHost {
   // checkpoint. An error ends it in the same way, as a failure.
   virtual StatusOr<bool> MayGoOn() = 0;
   virtual void AfterUpdate(const MetricsRow& row) = 0;
+  // Those of the update that is just done, before anything is saved.
+  virtual std::span<const SegmentEntry> Segments() = 0;
   virtual void Evaluating(bool begins) = 0;
+  // The loop has ended, so the last checkpoint is written; the folder is still locked.
+  virtual void End(const StatusOr<RunOutcome>& outcome) = 0;
 };
 
 class TrainSession {
  public:
-  enum class Outcome : uint8_t { kDone, kStopped };
-
   // `go_on`: the command that resumes this run, up to its folder.
   TrainSession(const TrainCommand& command, std::string go_on, std::chrono::steady_clock::time_point started,
                RunHost& host);
@@ -54,9 +59,9 @@ class TrainSession {
   Status Prepare();
   // A resumed run with nothing left to do: says so, and its summary stands.
   bool AlreadyDone();
-  StatusOr<Outcome> Loop();
+  StatusOr<RunOutcome> Loop();
   // The summary on the terminal and on disk.
-  Status Finish(const StatusOr<Outcome>& outcome);
+  Status Finish(const StatusOr<RunOutcome>& outcome);
 
   // ---- for the host ----
   // A line for the user, at any time and from any thread.
@@ -77,6 +82,7 @@ class TrainSession {
   Status CreateDir();
   Status PrepareNew();
   Status PrepareResumed();
+  Status CheckSameSource() const;
   Status CheckSameCourse(const Checkpoint& checkpoint) const;
   Status WarmStart();
   Status Record(MetricsRow& row);
@@ -84,7 +90,7 @@ class TrainSession {
   Status AfterUpdate(MetricsRow& row);
   Status KeepBest(double return_mean);
   Status SaveAndFail(const Status& why);
-  RunSummary Summarize(const StatusOr<Outcome>& outcome) const;
+  RunSummary Summarize(const StatusOr<RunOutcome>& outcome) const;
   void Show(std::string_view text) const;
   ProgressState Now() const;
 
@@ -100,6 +106,7 @@ class TrainSession {
   std::optional<CheckpointStore> store_;
   std::optional<MetricsWriter> metrics_;
   std::optional<TensorBoardWriter> tensorboard_;
+  std::optional<SegmentLog> segments_;
   std::optional<CpuShare> cpu_;
   Mutex console_;
   std::optional<Progress> progress_ MILL_GUARDED_BY(console_);
@@ -110,7 +117,8 @@ class TrainSession {
   double target_wall_seconds_ = 0;  // from the command's start
 };
 
-// What the process ends with: 0 done, 3 failed (the reason is printed), 130 stopped.
-int ExitCode(const StatusOr<TrainSession::Outcome>& outcome, const Status& finished);
+// What the process ends with: 0 done or ended on request, 3 failed (the reason is printed), 130 stopped by a
+// signal.
+int ExitCode(const StatusOr<RunOutcome>& outcome, const Status& finished);
 
 }  // namespace millrace

@@ -60,8 +60,10 @@ StatusOr<std::unique_ptr<Trainer>> Trainer::Make(const RunOptions& options, cons
   return trainer;
 }
 
-void Trainer::Apply(const RunOptions& options) {
+Status Trainer::Apply(const RunOptions& options) {
+  MILL_RETURN_IF_ERROR(learner_->Apply(options));
   options_ = options;
+  return absl::OkStatus();
 }
 
 size_t Trainer::window() const {

@@ -41,8 +41,8 @@ class Trainer {
   // Evaluation by the run's seed; the same episodes every time, none of them a training episode.
   StatusOr<EvalResult> EvaluateNow(bool (*stop)() = nullptr);
 
-  // Takes over what may change while a run goes on; between two updates.
-  void Apply(const RunOptions& options);
+  // Takes over what may change while a run goes on; between two updates. Errors as PpoLearner::Apply's.
+  Status Apply(const RunOptions& options);
 
   PpoLearner& learner() { return *learner_; }
   RolloutSource& source() { return *source_; }

@@ -1,124 +1,20 @@
 // The built program as a user runs it: exit codes, messages, folders, signals, damage. Real processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/checkpoint.h"
+#include "tests/integration/program.h"
 
 namespace millrace {
 namespace {
 
-namespace stdfs = std::filesystem;
 using testing::HasSubstr;
 using Json = nlohmann::json;
-
-struct Result {
-  int code = -1;
-  std::string output;  // standard output and error together
-};
-
-// A child process whose output is read to its end.
-class Program {
- public:
-  // `file_limit`: the largest file it may write, in bytes; what a full disk is like.
-  explicit Program(const std::string& arguments, rlim_t file_limit = RLIM_INFINITY) {
-    std::vector<std::string> words = {MILLRACE_BINARY};
-    for (auto word : absl::StrSplit(arguments, ' ', absl::SkipEmpty())) words.emplace_back(word);
-    int fds[2];
-    if (pipe(fds) != 0) std::abort();
-    pid_ = fork();
-    if (pid_ == 0) {
-      dup2(fds[1], STDOUT_FILENO);
-      dup2(fds[1], STDERR_FILENO);
-      close(fds[0]);
-      close(fds[1]);
-      signal(SIGXFSZ, SIG_IGN);
-      const rlimit limit = {file_limit, file_limit};
-      setrlimit(RLIMIT_FSIZE, &limit);
-      std::vector<char*> argv;
-      for (std::string& word : words) argv.push_back(word.data());
-      argv.push_back(nullptr);
-      execv(argv[0], argv.data());
-      _exit(127);
-    }
-    close(fds[1]);
-    out_ = fdopen(fds[0], "r");
-  }
-  void Kill(int signal_number) const { kill(pid_, signal_number); }
-  // Reads on until the output holds `text`; false when the program ends first.
-  bool ReadUntil(const std::string& text) {
-    char line[4096];
-    while (result_.output.find(text) == std::string::npos) {
-      if (std::fgets(line, sizeof line, out_) == nullptr) return false;
-      result_.output += line;
-    }
-    return true;
-  }
-  Result Finish() {
-    char chunk[4096];
-    while (const size_t n = std::fread(chunk, 1, sizeof chunk, out_)) result_.output.append(chunk, n);
-    std::fclose(out_);
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    result_.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    return result_;
-  }
-
- private:
-  pid_t pid_;
-  FILE* out_;
-  Result result_;
-};
-
-Result Mill(const std::string& arguments) {
-  return Program(arguments).Finish();
-}
-
-std::string FreshDir(const std::string& name) {
-  const std::string dir =
-      absl::StrCat(testing::TempDir(), "program-", getpid(), "-", name);  // tests run side by side
-  stdfs::remove_all(dir);
-  return dir;
-}
-
-std::string ReadText(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-std::vector<std::string> Checkpoints(const std::string& dir) {
-  std::vector<std::string> names;
-  for (const auto& entry : stdfs::directory_iterator(dir + "/checkpoints")) {
-    const std::string name = entry.path().filename();
-    if (name.starts_with("update-") && name.ends_with(".safetensors")) names.push_back(name);
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-// The tensors of a checkpoint, without its metadata (which holds times).
-std::string Tensors(const std::string& path) {
-  PosixFileSystem fs;
-  const auto checkpoint = LoadCheckpoint(fs, path);
-  EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
-  std::string all;
-  for (const NamedTensor& tensor : checkpoint->content.tensors) {
-    absl::StrAppend(&all, tensor.name, " ");
-    all.append(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
-  }
-  return all;
-}
 
 // Updates of 256 samples, without end; and 20 of them.
 const std::string kEndless =

@@ -1,0 +1,295 @@
+#include "cli/run_control.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/config/config.h"
+#include "common/nearest.h"
+
+namespace millrace {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What may change while a run goes on: nothing that decides its course from the first step on.
+constexpr std::array<const char*, 8> kChangeable = {
+    "ppo.learning_rate", "ppo.entropy_coef",       "ppo.clip_range", "ppo.target_kl",
+    "ppo.max_grad_norm", "learner.max_policy_lag", "run.steps",      "checkpoint.every"};
+
+constexpr auto kRateWindow = std::chrono::seconds(10);
+constexpr auto kSampleEvery = std::chrono::milliseconds(100);
+
+Status CheckChangeable(const std::vector<std::string>& settings) {
+  const std::vector<std::string> names(kChangeable.begin(), kChangeable.end());
+  for (const std::string& setting : settings) {
+    const std::string key = setting.substr(0, setting.find('='));
+    if (std::find(names.begin(), names.end(), key) != names.end()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(key, ": can't change while the run goes on",
+                                                   DidYouMean(key, names),
+                                                   "; what can: ", absl::StrJoin(names, ", ")));
+  }
+  return absl::OkStatus();
+}
+
+double Seconds(Clock::duration d) {
+  return std::chrono::duration<double>(d).count();
+}
+
+}  // namespace
+
+struct RunControl::Ask {
+  bool answered = false;
+  StatusOr<Saved> answer = absl::UnknownError("");
+};
+
+RunControl::RunControl(TrajectoryService& service, const RunOptions& options, std::string run_dir)
+    : service_(service), applied_(options), options_(options) {
+  const MutexLock lock(mutex_);
+  numbers_.run_dir = std::move(run_dir);
+  numbers_.preset = options.run.name;
+  numbers_.algorithm = options.algorithm;
+  numbers_.learning_rate = options.ppo.learning_rate;
+}
+
+RunControl::~RunControl() {
+  Close();
+}
+
+// ---- what is asked ----
+
+void RunControl::Wake() {
+  service_.Interrupt();
+  changed_.NotifyAll();
+}
+
+absl::Status RunControl::CheckOpen() const {
+  return closed_ ? absl::UnavailableError("the run has ended") : absl::OkStatus();
+}
+
+StatusOr<RunControl::Saved> RunControl::Checkpoint(Clock::time_point deadline) {
+  const MutexLock lock(mutex_);
+  MILL_RETURN_IF_ERROR(CheckOpen());
+  const auto ask = std::make_shared<Ask>();
+  asked_.push_back(ask);
+  Wake();
+  while (!ask->answered) {
+    const auto left = deadline - Clock::now();
+    if (left <= Clock::duration::zero()) {
+      return absl::DeadlineExceededError("the present update is not done; the checkpoint follows it");
+    }
+    changed_.WaitFor(mutex_, left);
+  }
+  return ask->answer;
+}
+
+absl::Status RunControl::Pause() {
+  const MutexLock lock(mutex_);
+  MILL_RETURN_IF_ERROR(CheckOpen());
+  paused_ = true;
+  service_.SetPaused(true);
+  Wake();
+  return absl::OkStatus();
+}
+
+absl::Status RunControl::Resume() {
+  const MutexLock lock(mutex_);
+  MILL_RETURN_IF_ERROR(CheckOpen());
+  paused_ = false;
+  service_.SetPaused(false);
+  Wake();
+  return absl::OkStatus();
+}
+
+// The loop goes on with what still comes in; whoever watches the actors leave ends the run (EndRun).
+absl::Status RunControl::Drain() {
+  const MutexLock lock(mutex_);
+  MILL_RETURN_IF_ERROR(CheckOpen());
+  draining_ = true;
+  service_.Drain("the learner is being drained");
+  return absl::OkStatus();
+}
+
+absl::Status RunControl::Stop() {
+  {
+    const MutexLock lock(mutex_);
+    MILL_RETURN_IF_ERROR(CheckOpen());
+  }
+  EndRun(End::kStop);
+  return absl::OkStatus();
+}
+
+absl::Status RunControl::Set(const std::vector<std::string>& settings) {
+  MILL_RETURN_IF_ERROR(CheckChangeable(settings));
+  const MutexLock lock(mutex_);
+  MILL_RETURN_IF_ERROR(CheckOpen());
+  MILL_ASSIGN_OR_RETURN(RunOptions changed,
+                        LoadConfig(ToYaml(options_), "the running configuration", settings));
+  options_ = std::move(changed);
+  options_changed_ = true;
+  Wake();
+  return absl::OkStatus();
+}
+
+void RunControl::EndRun(End end, absl::Status why) {
+  const MutexLock lock(mutex_);
+  if (end_ != End::kNone) return;
+  end_ = end;
+  why_ = std::move(why);
+  Wake();
+}
+
+RunControl::End RunControl::end() const {
+  const MutexLock lock(mutex_);
+  return end_;
+}
+
+// ---- the loop ----
+
+RunControl::Work RunControl::Take() {
+  const MutexLock lock(mutex_);
+  for (;;) {
+    Work work;
+    work.end = end_;
+    work.why = why_;
+    work.checkpoint = !asked_.empty();
+    taken_.insert(taken_.end(), asked_.begin(), asked_.end());
+    asked_.clear();
+    if (options_changed_) {
+      applied_ = options_;
+      work.options = options_;
+      service_.SetMaxPolicyLag(options_.learner.max_policy_lag);
+    }
+    options_changed_ = false;
+    if (!work.none()) return work;
+    if (!paused_) {
+      service_.Resume();  // under the lock: what is asked from here on interrupts again
+      return work;
+    }
+    changed_.Wait(mutex_);
+  }
+}
+
+void RunControl::Checkpointed(const StatusOr<Saved>& saved) {
+  const MutexLock lock(mutex_);
+  for (const std::shared_ptr<Ask>& ask : taken_) {
+    ask->answer = saved;
+    ask->answered = true;
+  }
+  taken_.clear();
+  changed_.NotifyAll();
+}
+
+void RunControl::NoteCheckpoint(const Saved& saved, Clock::time_point at) {
+  const MutexLock lock(mutex_);
+  if (saved.path.empty()) return;
+  numbers_.checkpoint_path = saved.path;
+  numbers_.checkpoint_update = saved.update;
+  checkpoint_at_ = at;
+}
+
+void RunControl::NoteRun(uint64_t steps, uint64_t updates, uint64_t episodes, double seconds) {
+  const MutexLock lock(mutex_);
+  numbers_.steps = steps;
+  numbers_.updates = updates;
+  numbers_.episodes = episodes;
+  numbers_.seconds = seconds;
+  AddSample(steps);
+}
+
+void RunControl::NoteUpdate(const MetricsRow& row) {
+  const MutexLock lock(mutex_);
+  numbers_.steps = row.steps;
+  numbers_.updates = row.update;
+  numbers_.episodes += row.episodes;
+  numbers_.seconds = row.seconds;
+  numbers_.return_mean = row.return_mean;
+  numbers_.length_mean = row.length_mean;
+  numbers_.policy_loss = row.policy_loss;
+  numbers_.value_loss = row.value_loss;
+  numbers_.entropy = row.entropy;
+  numbers_.approx_kl = row.approx_kl;
+  numbers_.learning_rate = row.learning_rate;
+  AddSample(row.steps);
+}
+
+void RunControl::SetEvaluating(bool evaluating) {
+  const MutexLock lock(mutex_);
+  evaluating_ = evaluating;
+}
+
+void RunControl::Close() {
+  const MutexLock lock(mutex_);
+  closed_ = true;
+  taken_.insert(taken_.end(), asked_.begin(), asked_.end());
+  asked_.clear();
+  for (const std::shared_ptr<Ask>& ask : taken_) {
+    ask->answered = true;
+    ask->answer = absl::UnavailableError("the run has ended");
+    if (!numbers_.checkpoint_path.empty())
+      ask->answer = Saved{numbers_.checkpoint_path, numbers_.checkpoint_update};
+  }
+  taken_.clear();
+  changed_.NotifyAll();
+}
+
+// ---- status ----
+
+void RunControl::AddSample(uint64_t steps) {
+  const Clock::time_point now = Clock::now();
+  if (!samples_.empty() && now - samples_.back().at < kSampleEvery && samples_.size() > 1) {
+    samples_.back().steps = steps;
+    return;
+  }
+  samples_.push_back({now, steps});
+  while (samples_.size() > 2 && now - samples_[1].at > kRateWindow) samples_.pop_front();
+}
+
+double RunControl::RecentRate(Clock::time_point now) const {
+  if (samples_.size() < 2) return 0;
+  const auto first = std::find_if(samples_.begin(), samples_.end() - 1,
+                                  [&](const Sample& s) { return now - s.at <= kRateWindow; });
+  const double seconds = Seconds(now - first->at);
+  return seconds > 0 ? static_cast<double>(samples_.back().steps - first->steps) / seconds : 0;
+}
+
+std::string RunControl::StateOf(const RunStatus& status) const {
+  if (closed_) return "done";
+  if (draining_) return "draining";
+  if (paused_) return "paused";
+  if (evaluating_) return "evaluating";
+  const bool any = std::any_of(status.actors.begin(), status.actors.end(),
+                               [](const ActorStatus& a) { return a.state == "active"; });
+  return !any || (status.mode == "sync" && status.rows_missing > 0) ? "waiting" : "training";
+}
+
+RunStatus RunControl::Status() {
+  RunStatus status;
+  const Clock::time_point now = Clock::now();
+  {
+    const MutexLock lock(mutex_);
+    status = numbers_;
+    status.max_steps = options_.run.steps;
+    status.steps_per_second_10s = RecentRate(now);
+    status.steps_per_second_run =
+        numbers_.seconds > 0 ? static_cast<double>(numbers_.steps) / numbers_.seconds : 0;
+    if (checkpoint_at_) status.checkpoint_age_seconds = Seconds(now - *checkpoint_at_);
+  }
+  service_.FillStatus(status);
+  {
+    const MutexLock lock(mutex_);
+    status.state = StateOf(status);
+  }
+  FindLimit(status);
+  return status;
+}
+
+bool RunControl::Waiting() const {
+  RunStatus status;
+  service_.FillStatus(status);
+  const MutexLock lock(mutex_);
+  return StateOf(status) == "waiting";
+}
+
+}  // namespace millrace
