@@ -19,7 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "cli/bench_wire.h"
-#include "cli/raw_stream_grpc.h"
+#include "common/rpc/raw_stream_grpc.h"
 #include "kernels/core/cpu_kernel_set.h"
 
 extern char** environ;

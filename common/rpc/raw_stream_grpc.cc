@@ -1,4 +1,4 @@
-#include "cli/raw_stream_grpc.h"
+#include "common/rpc/raw_stream_grpc.h"
 
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
