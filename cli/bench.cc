@@ -240,9 +240,10 @@ std::string ToJson(const BenchResult& r) {
 }
 
 std::string ToText(const BenchResult& r) {
+  const auto number = [&](double x) { return absl::StrFormat(r.rate < 100 ? "%.3f" : "%.0f", x); };
   std::string text =
-      absl::StrFormat("%-26s %12.0f %s   floor %12.0f   %5.1f%% of it   (%.0f to %.0f)\n", r.work, r.rate,
-                      r.unit, r.floor, 100 * r.fraction, r.rate_min, r.rate_max);
+      absl::StrFormat("%-26s %12s %s   floor %12s   %5.1f%% of it   (%s to %s)\n", r.work, number(r.rate),
+                      r.unit, number(r.floor), 100 * r.fraction, number(r.rate_min), number(r.rate_max));
   absl::StrAppendFormat(&text, "    %-24s %s\n", "cpu_kernels", r.cpu_kernels);
   for (const auto& [name, value] : r.details) absl::StrAppendFormat(&text, "    %-24s %.6g\n", name, value);
   return text;
