@@ -85,6 +85,9 @@ int RunLearner(const LearnerCommand& command, std::chrono::steady_clock::time_po
   PosixFileSystem fs;
   if (!train.run_dir.empty() && FileExists(fs, JoinPath(train.run_dir, "config.yaml"))) {
     std::swap(train.resume, train.run_dir);
+  } else if (train.source.empty()) {
+    return Report(absl::InvalidArgumentError(absl::StrCat(
+        train.run_dir, ": no run is there to go on with; name a preset or a YAML file to begin one")));
   }
   LearnerHost host({command.listen, command.health_listen, command.insecure, /*own_actors=*/false});
   TrainSession session(train, absl::StrCat("learner --listen ", command.listen, " --run"), started, host);
