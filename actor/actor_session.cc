@@ -28,7 +28,11 @@ bool ComesBack(const Status& status) {
 
 StatusOr<Welcome> ActorSession::Greet(const Hello& hello, milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;
-  MILL_RETURN_IF_ERROR(transport_.Send(hello));
+  const Status sent = transport_.Send(hello);
+  if (!sent.ok()) {
+    const Status why = Lost(sent);
+    return why.ok() ? absl::UnavailableError("the learner has ended") : why;
+  }
   while (Clock::now() < deadline) {
     if (requests_.stop || requests_.drain) return absl::CancelledError("the actor was told to stop");
     StatusOr<LearnerMessage> message = transport_.Receive(std::min(kLook, Until(deadline)));
@@ -57,6 +61,18 @@ Status ActorSession::Dispatch(ActorCrew& crew, const LearnerMessage& message) {
   return crew.Receive(message);
 }
 
+// The connection can't be sent on any more. What the learner said last is still to be heard, above all why.
+Status ActorSession::Lost(const Status& why) {
+  const Clock::time_point deadline = Clock::now() + kFarewell;
+  while (Clock::now() < deadline && !requests_.stop) {
+    const StatusOr<LearnerMessage> message = transport_.Receive(std::min(kLook, Until(deadline)));
+    if (!message.ok() && !absl::IsDeadlineExceeded(message.status())) break;
+    if (!message.ok()) continue;
+    if (const auto* bye = std::get_if<Bye>(&*message)) return FromBye(*bye);
+  }
+  return why;
+}
+
 // The learner ends the connection when it has the Goodbye, and with it all that was sent before.
 Status ActorSession::Leave(const std::string& reason) {
   const Clock::time_point deadline = Clock::now() + kFarewell;
@@ -72,7 +88,8 @@ Status ActorSession::Leave(const std::string& reason) {
 Status ActorSession::Serve(ActorCrew& crew, const Welcome& welcome, milliseconds drain_timeout,
                            const std::function<ActorStats()>& stats) {
   const milliseconds every(std::max(1u, welcome.heartbeat_ms));
-  MILL_RETURN_IF_ERROR(transport_.Send(Ready{crew.layout().Hash(), crew.layout().Describe()}));
+  const Status ready = transport_.Send(Ready{crew.layout().Hash(), crew.layout().Describe()});
+  if (!ready.ok()) return Lost(ready);
   crew.Attach(&transport_);
   Clock::time_point heartbeat = Clock::now() + every, deadline = Clock::time_point::max();
   for (;;) {
@@ -90,7 +107,8 @@ Status ActorSession::Serve(ActorCrew& crew, const Welcome& welcome, milliseconds
       return Leave(drain_reason_.empty() ? "the actor was asked to leave" : drain_reason_);
     }
     if (Clock::now() >= heartbeat) {
-      MILL_RETURN_IF_ERROR(transport_.Send(Heartbeat{stats()}));
+      const Status sent = transport_.Send(Heartbeat{stats()});
+      if (!sent.ok()) return Lost(sent);
       heartbeat = Clock::now() + every;
     }
     const StatusOr<LearnerMessage> message = transport_.Receive(std::min(kLook, Until(heartbeat)));

@@ -36,8 +36,8 @@ class ActorSession {
   bool useful() const { return useful_; }
 
  private:
-  using Time = std::chrono::steady_clock::time_point;
   Status Dispatch(ActorCrew& crew, const LearnerMessage& message);
+  Status Lost(const Status& why);
   Status Leave(const std::string& reason);
 
   ActorTransport& transport_;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "actor/env_pool.h"
+#include "cli/bench_transport.h"
 #include "common/nearest.h"
 #include "common/resource_usage.h"
 #include "common/row_groups.h"
@@ -207,6 +208,7 @@ std::vector<BenchWork> BenchWorks() {
   for (const PpoWork& work : PpoWorks()) works.push_back({work.name, work.summary});
   for (const std::string& id : EnvIds())
     works.push_back({absl::StrCat("env:", id), "1024 rows, random actions"});
+  for (BenchWork& work : TransportWorks()) works.push_back(std::move(work));
   return works;
 }
 
@@ -219,6 +221,7 @@ StatusOr<BenchResult> RunBench(const std::string& work, const BenchOptions& opti
         absl::StrCat("unknown work ", work, near.empty() ? "" : absl::StrCat("; did you mean ", near, "?"),
                      "; `millrace bench list` names all"));
   }
+  if (absl::StartsWith(work, "transport:")) return RunTransport(work, options);
   ThreadPool threads(static_cast<int>(options.threads > 0 ? options.threads : AvailableCpus()));
   if (absl::StartsWith(work, "env:")) return RunEnv(work.substr(4), options, threads);
   for (const PpoWork& known : PpoWorks()) {
@@ -237,9 +240,10 @@ std::string ToJson(const BenchResult& r) {
 }
 
 std::string ToText(const BenchResult& r) {
+  const auto number = [&](double x) { return absl::StrFormat(r.rate < 100 ? "%.3f" : "%.0f", x); };
   std::string text =
-      absl::StrFormat("%-26s %12.0f %s   floor %12.0f   %5.1f%% of it   (%.0f to %.0f)\n", r.work, r.rate,
-                      r.unit, r.floor, 100 * r.fraction, r.rate_min, r.rate_max);
+      absl::StrFormat("%-26s %12s %s   floor %12s   %5.1f%% of it   (%s to %s)\n", r.work, number(r.rate),
+                      r.unit, number(r.floor), 100 * r.fraction, number(r.rate_min), number(r.rate_max));
   absl::StrAppendFormat(&text, "    %-24s %s\n", "cpu_kernels", r.cpu_kernels);
   for (const auto& [name, value] : r.details) absl::StrAppendFormat(&text, "    %-24s %.6g\n", name, value);
   return text;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -170,6 +171,16 @@ int RunBenchCommand(const BenchCommand& command) {
   std::vector<std::string> works = command.works;
   if (works.empty()) {
     for (const BenchWork& work : known) works.push_back(work.name);
+  }
+  // `transport` is all of the works that begin with it.
+  for (size_t i = 0; i < works.size(); ++i) {
+    if (works[i] != "transport") continue;
+    works.erase(works.begin() + static_cast<std::ptrdiff_t>(i));
+    for (const BenchWork& work : known) {
+      if (absl::StartsWith(work.name, "transport:"))
+        works.insert(works.begin() + static_cast<std::ptrdiff_t>(i++), work.name);
+    }
+    --i;
   }
   BenchOptions options;
   if (command.seconds) options.seconds = *command.seconds;

@@ -31,6 +31,9 @@ if(MILLRACE_SANITIZE)
   endif()
   add_link_options(-fsanitize=${MILLRACE_SANITIZE})
 endif()
+if(MILLRACE_FUZZ)
+  target_compile_options(millrace_flags INTERFACE -fsanitize=fuzzer-no-link)  # coverage, for the fuzzer to see
+endif()
 target_link_libraries(millrace_flags INTERFACE Threads::Threads)
 
 if(MILLRACE_TESTS)

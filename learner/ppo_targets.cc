@@ -5,12 +5,17 @@
 #include <cstring>
 
 #include "kernels/core/launch.h"
+#include "kernels/core/math.h"
 #include "kernels/ops/action_log_prob.h"
 #include "kernels/ops/gae.h"
 #include "kernels/ops/vtrace.h"
 #include "learner/ppo_worker.h"
 
 namespace millrace {
+namespace {
+// A weight below this is as good as none, and can still be divided out.
+constexpr float kMinLogRho = -20.0f;
+}  // namespace
 
 void PpoLearner::PrepareSegment(size_t index, Worker& worker) {
   const SegmentView& segment = segments_[index];
@@ -59,7 +64,7 @@ void PpoLearner::ScoreSteps(const SegmentView& segment, size_t at, Worker& worke
   // An invalid step has no weight of its own: whatever it holds, it gets that of a step on policy.
   float* log_rho = log_rho_ + at;
   for (int i = 0; i < total; ++i) {
-    log_rho[i] = segment.valid()[i] != 0 ? log_rho[i] - segment.log_prob()[i] : 0.0f;
+    log_rho[i] = segment.valid()[i] != 0 ? std::max(kMinLogRho, log_rho[i] - segment.log_prob()[i]) : 0.0f;
   }
 }
 
@@ -130,8 +135,13 @@ void PpoLearner::RunVtrace(const SegmentView& segment, size_t at, const float* r
                      .pg_rho_bar = rho_bar,
                      .vs = ret_ + at,
                      .pg_advantage = advantage_ + at});
+  // V-trace's advantage carries the importance weight; here PPO's ratio does, for it is taken against the
+  // log-prob that was acted with, and no step is to be weighted twice.
   const int total = segment.layout().samples();
-  for (size_t i = at; i < at + static_cast<size_t>(total); ++i) error_[i] = ret_[i] - value_[i];
+  for (size_t i = at; i < at + static_cast<size_t>(total); ++i) {
+    advantage_[i] /= std::min(rho_bar, Exp(log_rho_[i]));
+    error_[i] = ret_[i] - value_[i];
+  }
 }
 
 void PpoLearner::NoteAge(size_t index) {

@@ -27,10 +27,19 @@ class StatusWatch final : public grpc::ServerWriteReactor<v1::RunStatus> {
 
   // One status now, and one an interval from here on. `self` is for the timer, which may outlast the call.
   void Tick(const std::weak_ptr<StatusWatch>& self) {
+    {
+      MutexLock lock(mutex_);
+      if (ending_) return;
+      asking_ = true;  // the call, and so the target, stays until it has answered
+    }
     v1::RunStatus status;
     ToProto(target_.Status(), status);
     MutexLock lock(mutex_);
-    if (ending_) return;
+    asking_ = false;
+    if (ending_) {
+      FinishWhenDone();
+      return;
+    }
     if (!writing_) Write(std::move(status));
     alarm_.emplace();  // a new one: this may be the old one's callback
     alarm_->Set(std::chrono::system_clock::now() + interval_, [self](bool due) {
@@ -70,7 +79,7 @@ class StatusWatch final : public grpc::ServerWriteReactor<v1::RunStatus> {
     StartWrite(&status_);
   }
   void FinishWhenDone() MILL_REQUIRES(mutex_) {
-    if (!ending_ || writing_ || finished_) return;
+    if (!ending_ || writing_ || asking_ || finished_) return;
     finished_ = true;
     Finish(why_);
   }
@@ -82,8 +91,8 @@ class StatusWatch final : public grpc::ServerWriteReactor<v1::RunStatus> {
   std::optional<grpc::Alarm> alarm_ MILL_GUARDED_BY(mutex_);
   v1::RunStatus status_ MILL_GUARDED_BY(mutex_);
   grpc::Status why_ MILL_GUARDED_BY(mutex_);
-  bool writing_ MILL_GUARDED_BY(mutex_) = false, ending_ MILL_GUARDED_BY(mutex_) = false,
-                finished_ MILL_GUARDED_BY(mutex_) = false;
+  bool writing_ MILL_GUARDED_BY(mutex_) = false, asking_ MILL_GUARDED_BY(mutex_) = false;
+  bool ending_ MILL_GUARDED_BY(mutex_) = false, finished_ MILL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace

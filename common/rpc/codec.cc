@@ -2,6 +2,8 @@
 // its payload stays where it is.
 #include "common/rpc/codec.h"
 
+#include <google/protobuf/stubs/logging.h>
+
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -20,6 +22,9 @@ constexpr size_t kMaxTextBytes = 4096;  // a sentence for people
 constexpr uint32_t kMaxRingSlots = uint32_t{1} << 20;
 constexpr uint64_t kMaxRingStride = uint64_t{1} << 40;
 constexpr int32_t kLastStatusCode = 16;  // UNAUTHENTICATED
+
+// Our errors name what is malformed. Protobuf's own lines on stderr would let strangers write there.
+[[maybe_unused]] google::protobuf::LogHandler* const kProtobufsLog = google::protobuf::SetLogHandler(nullptr);
 
 template <typename... Ts>
 Status Refuse(const Ts&... parts) {

@@ -199,7 +199,7 @@ class Reference {
                      std::min(options_.learner.c_bar, rho) * trace;
         if (!terminated && !truncated && t + 1 < kSteps) next = next_vs;
         sample.ret = next_vs = value + correction;
-        sample.advantage = std::min(rho_bar, rho) * (s.reward()[i] + gamma * next - value);
+        sample.advantage = s.reward()[i] + gamma * next - value;  // PPO's ratio carries the weight
         samples_.push_back(sample);
       }
     }
