@@ -262,7 +262,7 @@ void TrajectoryService::Tick() {
   const Time now = options_.now();
   const bool stood_still = now - last_tick_ > lease_ / 2;
   last_tick_ = now;
-  totals_window_.Add(now, totals_);
+  totals_window_.Add(now, TotalsAt(now));
   for (auto& [number, actor] : actors_) {
     actor->steps_window.Add(now, actor->steps);
     // Nobody could be heard while this process stood still.
@@ -376,6 +376,7 @@ StatusOr<TrajectoryService::Ingest> TrajectoryService::BeginIngest(SessionId ses
   if (!header.fault.empty()) held.fault = absl::DataLossError(header.fault);
   ingest.ticket = ++last_ticket_;
   pending_[ingest.ticket] = std::move(pending);
+  ++ingesting_;
   totals_.ingest_seconds -= std::chrono::duration<double>(options_.now().time_since_epoch()).count();
   return ingest;
 }
@@ -414,6 +415,7 @@ Status TrajectoryService::EndIngest(const Ingest& ingest, uint64_t checksum) {
     status = CheckContent(pending);
   }
   MutexLock lock(mutex_);
+  --ingesting_;
   totals_.ingest_seconds += std::chrono::duration<double>(options_.now().time_since_epoch()).count();
   const auto found = sessions_.find(pending.session);
   Actor* const actor = found == sessions_.end() ? nullptr : found->second;
@@ -460,6 +462,7 @@ void TrajectoryService::DropIngest(const Ingest& ingest) {
   MutexLock lock(mutex_);
   const auto found = pending_.find(ingest.ticket);
   if (found == pending_.end()) return;
+  --ingesting_;
   totals_.ingest_seconds += std::chrono::duration<double>(options_.now().time_since_epoch()).count();
   Count("interrupted");
   FreeMemory(found->second.held);

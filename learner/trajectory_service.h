@@ -214,6 +214,7 @@ class TrajectoryService {
   size_t Outstanding() const MILL_REQUIRES(mutex_) { return granted_ + queue_.size(); }
 
   // trajectory_status.cc
+  Totals TotalsAt(Time now) const MILL_REQUIRES(mutex_);
   void FillActors(RunStatus& status, Time now) const MILL_REQUIRES(mutex_);
   void FillStations(RunStatus& status) const MILL_REQUIRES(mutex_);
 
@@ -246,7 +247,8 @@ class TrajectoryService {
                    bit_exact_ MILL_GUARDED_BY(mutex_) = true, waiting_ MILL_GUARDED_BY(mutex_) = false;
   Status stop_reason_ MILL_GUARDED_BY(mutex_);
   Time last_tick_ MILL_GUARDED_BY(mutex_), waiting_since_ MILL_GUARDED_BY(mutex_);
-  Totals totals_ MILL_GUARDED_BY(mutex_);
+  Totals totals_ MILL_GUARDED_BY(mutex_);      // less the times at which what is underway began
+  int ingesting_ MILL_GUARDED_BY(mutex_) = 0;  // segments underway
   RateWindow<Totals> totals_window_ MILL_GUARDED_BY(mutex_);
   std::map<std::string, uint64_t> counters_ MILL_GUARDED_BY(mutex_);
   std::vector<uint64_t> lag_histogram_ MILL_GUARDED_BY(mutex_);

@@ -10,6 +10,14 @@ double Since(std::chrono::steady_clock::time_point now, std::chrono::steady_cloc
 }
 }  // namespace
 
+// What is underway counts up to now: a long wait shows while it lasts.
+TrajectoryService::Totals TrajectoryService::TotalsAt(Time now) const {
+  Totals totals = totals_;
+  if (waiting_) totals.wait_seconds += Since(now, waiting_since_);
+  totals.ingest_seconds += ingesting_ * std::chrono::duration<double>(now.time_since_epoch()).count();
+  return totals;
+}
+
 void TrajectoryService::FillActors(RunStatus& status, Time now) const {
   std::map<uint64_t, uint32_t> rows;
   for (const HeldGroup& group : table_.groups()) {

@@ -6,6 +6,7 @@
 
 #include <fstream>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -131,6 +132,12 @@ TEST(Service, ControlSavesPausesChangesAndStops) {
   Learner learner(kEndless + "--run " + dir);
   EXPECT_EQ(learner.StatusWhere("waiting", [](const Json& s) { return s["state"] == "waiting"; })["updates"],
             0);
+  learner.StatusWhere("an update that waits", [](const Json& s) {
+    for (const Json& station : s["stations"]) {
+      if (station["station"] == "update") return station["waiting"] > 0.5;
+    }
+    return false;
+  });
   const Result saved = learner.Control("checkpoint");  // while it waits for actors
   EXPECT_EQ(saved.code, 0) << saved.output;
   EXPECT_THAT(saved.output, HasSubstr("update 0: " + dir));
@@ -311,6 +318,30 @@ TEST(Service, GoesOnWithARunOfTrain) {
 }
 
 // ---- train with processes ----
+
+TEST(TrainWithProcesses, AnAsynchronousRunGoesOnAfterAKill) {
+  const std::string dir = FreshDir("supervised-async");
+  Program program("train" + kEndless +
+                  "--set mode=async --set actors.processes=2 --set metrics.segments=true --run " + dir);
+  for (int i = 0; i < 60000 && (!stdfs::exists(dir + "/checkpoints") || Checkpoints(dir).size() < 3); ++i)
+    usleep(1000);
+  program.Kill(SIGKILL);
+  program.Finish();
+  ASSERT_EQ(Checkpoints(dir).size(), 3u);
+  const Result resumed = Mill("train --resume " + dir + " --steps 30000");
+  EXPECT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_THAT(resumed.output, HasSubstr("resumed from"));
+  // Each group's segments follow one another without a gap, over the kill.
+  std::map<int, uint64_t> next;
+  std::ifstream segments(dir + "/segments.jsonl");
+  for (std::string line; std::getline(segments, line);) {
+    const Json segment = Json::parse(line);
+    uint64_t& expected = next[segment["group"]];
+    EXPECT_EQ(segment["first_step"], expected) << line;
+    expected += segment["steps"].get<uint64_t>();
+  }
+  EXPECT_GE(next.size(), 8u);
+}
 
 std::vector<pid_t> ChildrenOf(pid_t parent) {
   std::vector<pid_t> children;
