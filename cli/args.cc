@@ -98,9 +98,9 @@ void AddLearner(CLI::App* root, Raw& raw) {
   CLI::App* app = AddCommand(root, "learner", "Train by what actors send, which run elsewhere");
   AddRunFlags(app, raw.learner.train, raw);
   Text(app, "--listen", raw.learner.listen, "ADDR",
-       "Where actors and `millrace status` reach it, host:port; port 0 chooses one");
+       "Where actors and others reach it, host:port; port 0 chooses one");
   Text(app, "--run", raw.learner.train.run_dir, "DIR",
-       "The run's folder (run.dir); a run that is there goes on from its latest good checkpoint");
+       "The run's folder (run.dir); a run that is there goes on");
   Text(app, "--health-listen", raw.learner.health_listen, "ADDR",
        "A port that answers health checks alone, for probes that can't encrypt");
   app->add_flag("--insecure", raw.learner.insecure,
@@ -125,13 +125,19 @@ void AddAsking(CLI::App* root, Raw& raw) {
 
   CLI::App* control = AddCommand(root, "control", "Change what a learner is doing");
   Text(control, "ADDR", raw.control.learner, "", "The learner's address, host:port");
-  Text(control, "ACTION", raw.action, "",
-       "checkpoint: write one now. pause, resume. drain: actors finish and leave, then the learner ends. "
-       "stop: the learner ends after the present update. set: change settings of the running run");
+  Text(control, "ACTION", raw.action, "", "checkpoint, pause, resume, drain, stop or set");
   control
       ->add_option("SETTING", raw.control.settings,
                    "For `set`: KEY=VALUE, for example ppo.learning_rate=1e-4")
       ->type_name("");
+  control->footer(
+      "checkpoint  write one after the present update\n"
+      "pause       begin no update, until resume\n"
+      "drain       actors finish and leave, then the learner ends with a checkpoint\n"
+      "stop        the learner ends with a checkpoint after the present update, and the actors with it\n"
+      "set         change settings of the running run: ppo.learning_rate, ppo.entropy_coef,\n"
+      "            ppo.clip_range, ppo.target_kl, ppo.max_grad_norm, learner.max_policy_lag, run.steps,\n"
+      "            checkpoint.every");
 }
 
 void AddEval(CLI::App* root, Raw& raw) {

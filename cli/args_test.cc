@@ -146,7 +146,11 @@ TEST(Args, HelpAtEveryLevelNamesEveryFlag) {
   }
   EXPECT_THAT(As<HelpCommand>({"presets", "show", "--help"}).text,
               HasSubstr("Usage: millrace presets show NAME"));
-  for (const std::string& text : {root, train}) {
+  std::vector<std::string> texts = {root, train};
+  for (const char* name : {"learner", "actor", "status", "control"}) {
+    texts.push_back(As<HelpCommand>({name, "--help"}).text);
+  }
+  for (const std::string& text : texts) {
     EXPECT_THAT(text, Not(HasSubstr("TEXT")));
     std::string line;
     for (std::istringstream lines(text); std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
