@@ -17,19 +17,20 @@ using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 using Direction = Proxy::Direction;
 
-constexpr uint64_t kStepsPerUpdate = 256;
-
 class NetworkFault : public testing::Test {
  protected:
   void SetUp() override {
     settings_ = SmallRun();
-    settings_.push_back("env.step_wait_us=300");  // an update takes its time, so that faults meet a busy wire
+    Configure();
     const std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();
     learner_ = std::make_unique<Learner>(FreshDir(Cat("net-", name)), settings_);
     proxy_ = *Proxy::Start(learner_->port());
     actor_ = StartActor(proxy_->address(), "far");
     learner_->WaitForUpdates(3);
   }
+
+  // An update takes its time, so that faults meet a busy wire.
+  virtual void Configure() { settings_.push_back("env.step_wait_us=300"); }
 
   // After the last fault: the run goes on undisturbed, ends in order, and has the bits of one that never knew
   // a network.
@@ -38,7 +39,7 @@ class NetworkFault : public testing::Test {
     const RunStatus status = learner_->Status();
     EXPECT_TRUE(status.bit_exact);
     learner_->Stop();
-    ExpectBitsOfTrain(learner_->run_dir(), settings_, kStepsPerUpdate);
+    ExpectBitsOfTrain(learner_->run_dir(), settings_, steps_per_update_);
     if (HasFailure())
       std::printf("learner:\n%s\nactor:\n%s\n", learner_->process().output().c_str(),
                   actor_->output().c_str());
@@ -55,12 +56,8 @@ class NetworkFault : public testing::Test {
     learner_->WaitForUpdates(2);
   }
 
-  // What damage is called, whichever side met it and however deep below the messages it struck.
-  uint64_t DamageNamed() {
-    return learner_->Counter("checksum_errors") + learner_->Counter("connections_lost");
-  }
-
   Settings settings_;
+  uint64_t steps_per_update_ = 256;
   std::unique_ptr<Learner> learner_;
   std::unique_ptr<Proxy> proxy_;
   std::unique_ptr<Process> actor_;
@@ -108,25 +105,43 @@ TEST_F(NetworkFault, AHalfOpenConnectionIsNoticedOnBothSides) {
   EXPECT_GE(learner_->Counter("leases_expired") + learner_->Counter("connections_lost"), 1u);
 }
 
-TEST_F(NetworkFault, DamagedSegmentsNeverReachTraining) {
-  for (int i = 0; i < (LongForm() ? 200 : 5); ++i) {
-    const uint64_t before = DamageNamed();
-    const uint64_t flipped = proxy_->counts().flipped;
-    proxy_->FlipBit(Direction::kUp, 2000 + 977 * static_cast<uint64_t>(i));
-    EXPECT_TRUE(learner_->WaitFor([&](const RunStatus&) {
-      return proxy_->counts().flipped > flipped && DamageNamed() > before;
-    })) << i;
-    learner_->WaitForUpdates(1);
+// Long segments, so that nearly every byte is of a payload.
+class NetworkDamage : public NetworkFault {
+ protected:
+  void Configure() override {
+    settings_.push_back("ppo.horizon=256");
+    steps_per_update_ = 2048;
   }
-  EXPECT_GE(learner_->Counter("checksum_errors"), 1u);
+
+  // Damages `flips` bytes, one after the other, each while the run goes on. Some strike what nobody misses,
+  // such as a figure in a heartbeat; whatever is struck, the run goes on.
+  void Damage(Direction direction, int flips) {
+    for (int i = 0; i < flips && !HasFailure(); ++i) {
+      const uint64_t flipped = proxy_->counts().flipped;
+      proxy_->FlipBit(direction, 20'000 + 977 * static_cast<uint64_t>(i));
+      EXPECT_TRUE(learner_->WaitFor([&](const RunStatus&) { return proxy_->counts().flipped > flipped; }));
+      // A message that can't be read may end an actor, which says so; a supervisor starts it again.
+      if (!actor_->running()) {
+        EXPECT_THAT(actor_->output(), testing::HasSubstr("the learner"));
+        actor_ = StartActor(proxy_->address(), "far");
+      }
+      learner_->WaitForUpdates(2);
+    }
+  }
+  static int Flips() { return LongForm() ? 200 : 5; }
+};
+
+TEST_F(NetworkDamage, DamagedSegmentsNeverReachTraining) {
+  Damage(Direction::kUp, Flips());
+  EXPECT_GE(learner_->Counter("checksum_errors"), static_cast<uint64_t>(Flips()) * 3 / 5);
 }
 
-TEST_F(NetworkFault, DamagedWeightsAreNeverActedBy) {
-  for (int i = 0; i < (LongForm() ? 200 : 5); ++i) {
-    const uint64_t flipped = proxy_->counts().flipped;
-    ExpectReconnect([&] { proxy_->FlipBit(Direction::kDown, 20'000 + 977 * static_cast<uint64_t>(i)); });
-    EXPECT_GT(proxy_->counts().flipped, flipped);
-  }
+TEST_F(NetworkDamage, DamagedWeightsAreNeverActedBy) {
+  const uint64_t before = proxy_->counts().accepted;
+  Damage(Direction::kDown, Flips());
+  // Each time the actor has come by another connection.
+  EXPECT_GE(proxy_->counts().accepted - before, static_cast<uint64_t>(Flips()) * 3 / 5);
+  EXPECT_TRUE(actor_->WaitForLine("damaged on their way")) << actor_->output();
 }
 
 }  // namespace
