@@ -130,8 +130,8 @@ class ShmTransport final : public ActorTransport {
 
   // The receiving thread's. A piece of weights is the longest; its buffer is kept, for they come all the
   // time.
-  static constexpr size_t kMaxMessage = kMaxControlBytes + kWeightsChunkBytes;
-  FrameReader reader_{{kMaxMessage, kMaxMessage, true, 2 * kMaxMessage}};
+  static constexpr size_t kKept = 2 * (kMaxControlBytes + kWeightsChunkBytes);
+  FrameReader reader_{{kMaxFromLearnerBytes, kMaxFromLearnerBytes, true, kKept}};
   Status lost_;
   std::unique_ptr<SharedRing> owned_ring_;
 };

@@ -16,6 +16,8 @@ inline constexpr uint32_t kProtocol = 1, kOldestProtocol = 1;
 // A segment's header and every control message stay below this; payloads and weights do not count.
 inline constexpr size_t kMaxControlBytes = size_t{1} << 20;
 inline constexpr size_t kWeightsChunkBytes = size_t{1} << 20;
+// What the learner sends in one message, a row group's state included.
+inline constexpr size_t kMaxFromLearnerBytes = size_t{64} << 20;
 
 enum class TransportKind : uint8_t { kInProcess, kSharedMemory, kGrpc };
 std::string_view TransportName(TransportKind kind);  // in_process, shared_memory, grpc

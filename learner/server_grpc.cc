@@ -80,8 +80,8 @@ class GrpcServer::Impl {
  public:
   Impl(const ServerOptions& options, TrajectoryService& service, ControlTarget& target)
       : weights_(service),
-        trajectory_(service, {options.run_id, options.program_version, options.unix_socket,
-                              [this](const WeightsPtr& weights) { weights_.Announce(weights); }}),
+        trajectories_(service),
+        trajectory_(service, {options.run_id, options.program_version, options.unix_socket}),
         status_(target),
         control_(MakeControlServiceGrpc(target)) {}
 
@@ -110,6 +110,7 @@ class GrpcServer::Impl {
     }
     MILL_ASSIGN_OR_RETURN(server_, Listen(builder, address));
     address_ = FormatAddress(address);
+    trajectories_.OnPublish([this](const WeightsPtr& weights) { weights_.Announce(weights); });
     if (!options.health_listen.empty()) MILL_RETURN_IF_ERROR(StartHealth(options.health_listen));
     for (const char* service : kServices) SetServing(service, true);
     return absl::OkStatus();
@@ -144,6 +145,7 @@ class GrpcServer::Impl {
     if (server_ == nullptr) return;
     const auto deadline = steady_clock::now() + grace;
     SetServing("", false);
+    trajectories_.OnPublish(nullptr);
     trajectory_.Close();
     weights_.Close();
     status_.Close();
@@ -168,6 +170,7 @@ class GrpcServer::Impl {
 
  private:
   WeightsServiceGrpc weights_;
+  TrajectoryService& trajectories_;
   TrajectoryServiceGrpc trajectory_;
   StatusServiceGrpc status_;
   const std::unique_ptr<grpc::Service> control_;

@@ -67,7 +67,24 @@ void TrajectoryService::RenewLease(Actor& actor, HeldGroup& group) {
   Lease lease;
   lease.drop.push_back(group.group);
   lease.add.push_back(Describe(group));
-  actor.link->Send(std::move(lease));
+  SendLease(actor, std::move(lease));
+}
+
+// In messages of a bounded size, for a group's state may be large.
+void TrajectoryService::SendLease(Actor& actor, Lease lease) {
+  if (actor.link == nullptr) return;
+  Lease part;
+  part.drop = std::move(lease.drop);
+  size_t bytes = 0;
+  for (LeasedGroup& group : lease.add) {
+    if (bytes > 0 && bytes + group.state.size() > kMaxControlBytes) {
+      actor.link->Send(std::exchange(part, Lease()));
+      bytes = 0;
+    }
+    bytes += group.state.size();
+    part.add.push_back(std::move(group));
+  }
+  if (!part.drop.empty() || !part.add.empty()) actor.link->Send(std::move(part));
 }
 
 // All that an actor holds, after it has come back.
@@ -76,7 +93,7 @@ void TrajectoryService::SendLeases(Actor& actor) {
   for (const HeldGroup& group : table_.groups()) {
     if (group.holder == actor.number) lease.add.push_back(Describe(group));
   }
-  if (!lease.add.empty()) actor.link->Send(std::move(lease));
+  SendLease(actor, std::move(lease));
 }
 
 void TrajectoryService::DealGroups(bool rebalance) {
@@ -94,8 +111,7 @@ void TrajectoryService::DealGroups(bool rebalance) {
     if (group.holder != kNoHolder) leases[group.holder].add.push_back(Describe(group));
   }
   for (auto& [number, lease] : leases) {
-    Actor& actor = *actors_.at(number);
-    if (actor.link != nullptr) actor.link->Send(std::move(lease));
+    SendLease(*actors_.at(number), std::move(lease));
   }
 }
 
@@ -163,7 +179,13 @@ void TrajectoryService::Publish(WeightsPtr weights) {
   for (auto& [number, actor] : actors_) {
     if (actor->session != 0 && actor->ready) actor->link->SendWeights(weights_);
   }
+  if (on_publish_ != nullptr) on_publish_(weights_);
   if (async_) GrantGroups();
+}
+
+void TrajectoryService::OnPublish(std::function<void(const WeightsPtr&)> listener) {
+  MutexLock lock(mutex_);
+  on_publish_ = std::move(listener);
 }
 
 WeightsPtr TrajectoryService::weights() const {

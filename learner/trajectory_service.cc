@@ -58,6 +58,13 @@ Status TrajectoryService::SetBounds() {
                      " segments of one batch; set it to ", (table_.block_bytes() + kMiB - 1) / kMiB,
                      " or more, or lower env.rows or ppo.horizon"));
   }
+  const auto widest =
+      static_cast<size_t>(*std::max_element(table_.block_rows().begin(), table_.block_rows().end()));
+  if (widest * options_.row_state_bytes > kMaxFromLearnerBytes - kMaxControlBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "env.group_rows: the state of ", widest, " rows of ", options_.row_state_bytes,
+        " bytes each does not fit into a message of ", kMaxFromLearnerBytes >> 20, " MiB; use fewer"));
+  }
   max_outstanding_ = std::max<size_t>(batch_size_, static_cast<size_t>(limit / table_.max_segment_bytes()));
   // Beside what may be outstanding, a batch is being trained on, and actors that come back send again what
   // was granted before.

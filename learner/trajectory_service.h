@@ -92,6 +92,8 @@ class TrajectoryService {
   // New weights for all actors; the newest are kept for those who come later.
   void Publish(WeightsPtr weights);
   WeightsPtr weights() const;
+  // Called with each new version, under the lock: it must be quick and not call back. Null: nobody.
+  void OnPublish(std::function<void(const WeightsPtr&)> listener);
 
   // Sync: deals the groups, grants one segment of each, acted by the newest version, and waits for all.
   // Async: waits for the oldest `batch` segments. The segments' memory is valid until Release. Cancelled
@@ -204,6 +206,7 @@ class TrajectoryService {
   void RenewLease(Actor& actor, HeldGroup& group) MILL_REQUIRES(mutex_);
   void DealGroups(bool rebalance) MILL_REQUIRES(mutex_);
   void SendLeases(Actor& actor) MILL_REQUIRES(mutex_);
+  void SendLease(Actor& actor, Lease lease) MILL_REQUIRES(mutex_);
   LeasedGroup Describe(const HeldGroup& group) MILL_REQUIRES(mutex_);
   bool AddGrant(HeldGroup& group, std::map<uint64_t, Grant>& grants) MILL_REQUIRES(mutex_);
   void GrantGroups() MILL_REQUIRES(mutex_);
@@ -236,6 +239,7 @@ class TrajectoryService {
   std::deque<Held> queue_ MILL_GUARDED_BY(mutex_);   // taken in, oldest first
   std::vector<Held> batch_ MILL_GUARDED_BY(mutex_);  // being trained on
   WeightsPtr weights_ MILL_GUARDED_BY(mutex_);
+  std::function<void(const WeightsPtr&)> on_publish_ MILL_GUARDED_BY(mutex_);
   uint64_t last_number_ MILL_GUARDED_BY(mutex_) = 0, last_session_ MILL_GUARDED_BY(mutex_) = 0,
                         last_ticket_ MILL_GUARDED_BY(mutex_) = 0;
   size_t granted_ MILL_GUARDED_BY(mutex_) = 0;     // segments that may come

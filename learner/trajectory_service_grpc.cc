@@ -92,9 +92,8 @@ class ActorStream final : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>
                           public ActorLink,
                           public std::enable_shared_from_this<ActorStream> {
  public:
-  ActorStream(TrajectoryService& service, LiveCalls<ActorStream>& live,
-              const std::function<void(const WeightsPtr&)>& announce, grpc::CallbackServerContext* context)
-      : service_(service), live_(live), announce_(announce), context_(context) {}
+  ActorStream(TrajectoryService& service, LiveCalls<ActorStream>& live, grpc::CallbackServerContext* context)
+      : service_(service), live_(live), context_(context) {}
 
   void Begin() {
     MutexLock lock(mutex_);
@@ -110,13 +109,7 @@ class ActorStream final : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>
   // ---- ActorLink ----
 
   void Send(LearnerMessage message) override { Queue(Encode(message), nullptr); }
-  void SendWeights(WeightsPtr weights) override {
-    {
-      MutexLock lock(mutex_);
-      if (closed_) return;
-    }
-    announce_(weights);
-  }
+  void SendWeights(WeightsPtr) override {}  // they go by the Weights service
   void Close(const Status& why) override {
     const Bye bye{static_cast<int32_t>(why.code()), std::string(why.message())};
     Queue(Encode(LearnerMessage(bye)), &why);
@@ -258,7 +251,6 @@ class ActorStream final : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>
 
   TrajectoryService& service_;
   LiveCalls<ActorStream>& live_;
-  const std::function<void(const WeightsPtr&)>& announce_;
   grpc::CallbackServerContext* const context_;  // valid until done_
   ByteBuffer incoming_;
   std::optional<SessionId> session_;  // as incoming_, of the reading callback, and of OnDone
@@ -295,7 +287,7 @@ class TrajectoryServiceGrpc::Impl final : public RawService {
   }
 
   grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>* Stream(grpc::CallbackServerContext* context) override {
-    const auto stream = std::make_shared<ActorStream>(trajectories_, live_, options_.announce, context);
+    const auto stream = std::make_shared<ActorStream>(trajectories_, live_, context);
     if (!live_.Add(stream)) stream->Close(absl::UnavailableError("the learner is shutting down"));
     stream->Begin();
     return stream.get();

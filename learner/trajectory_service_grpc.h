@@ -19,8 +19,6 @@ namespace millrace {
 
 struct TrajectoryGrpcOptions {
   std::string run_id, program_version, unix_socket;  // as JoinReply has them
-  // What becomes of new weights: they go by the Weights service, not by the stream.
-  std::function<void(const WeightsPtr&)> announce;
 };
 
 class TrajectoryServiceGrpc {

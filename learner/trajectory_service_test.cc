@@ -554,6 +554,29 @@ TEST(TrajectoryService, TheBudgetInBytesHoldsABatchAtLeast) {
               HasSubstr("learner.queue_mib: 1 MiB do not hold the 64 segments of one batch; set it to"));
 }
 
+TEST(TrajectoryService, LargeStatesGoInSeveralLeases) {
+  Fixture f;
+  const size_t state = (kMaxControlBytes / 2 / kRowState + 1) * kRowState;
+  TrajectoryServiceOptions options;
+  options.run = f.run;
+  options.spec = FakeActor::Spec();
+  options.row_state_bytes = state;
+  options.kernel_bits = 7;
+  auto service = TrajectoryService::Make(options);
+  ASSERT_TRUE(service.ok()) << service.status();
+  RowStates states = (*service)->SaveRows();
+  states.known.assign(4, 1);
+  ASSERT_TRUE((*service)->LoadRows(states).ok());
+  FakeActor a(**service, "a");
+  ASSERT_TRUE(a.Connect().ok());
+  const auto leases = a.link->Drain<Lease>();
+  EXPECT_EQ(leases.size(), 4u);
+  for (const Lease& lease : leases) EXPECT_EQ(lease.add.size(), 1u);
+  options.row_state_bytes = size_t{40} << 20;
+  options.run.learner.queue_mib = 1024;
+  EXPECT_THAT(TrajectoryService::Make(options).status().message(), HasSubstr("env.group_rows"));
+}
+
 TEST(TrajectoryService, StatusNamesActorsAndQueues) {
   Fixture f;
   FakeActor a(*f.service, "a"), b(*f.service, "b");

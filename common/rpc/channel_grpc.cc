@@ -1,5 +1,7 @@
 #include "common/rpc/channel_grpc.h"
 
+#include "common/messages.h"
+
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
@@ -9,7 +11,7 @@ namespace millrace {
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   grpc::ChannelArguments args;
-  args.SetMaxReceiveMessageSize(kMaxFromLearnerBytes);
+  args.SetMaxReceiveMessageSize(static_cast<int>(kMaxFromLearnerBytes));
   args.SetMaxSendMessageSize(-1);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(kKeepaliveTime.count()));
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(kKeepaliveTimeout.count()));

@@ -18,11 +18,9 @@ namespace millrace {
 
 // A peer that answers no ping for kKeepaliveTimeout is gone; pings go out after so long without data.
 inline constexpr std::chrono::milliseconds kKeepaliveTime{10'000}, kKeepaliveTimeout{5'000};
-// Messages from the learner: weights come in pieces, all else is small.
-inline constexpr int kMaxFromLearnerBytes = 64 << 20;
-// HTTP/2: large frames and windows, so that a segment travels in few pieces. The windows are fixed: where gRPC
-// 1.51 also estimates them itself (its BDP probe), one transfer of 64 MiB in thirty stood still until the next
-// keepalive ping.
+// HTTP/2: large frames and windows, so that a segment travels in few pieces. The windows are fixed: where
+// gRPC 1.51 also estimates them itself (its BDP probe), one transfer of 64 MiB in thirty stood still until
+// the next keepalive ping.
 inline constexpr int kMaxFrameBytes = 1 << 20, kWindowBytes = 4 << 20;
 
 // A channel with a connection of its own, not shared with other channels of the process: it goes with it.
