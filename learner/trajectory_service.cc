@@ -145,8 +145,9 @@ StatusOr<SessionId> TrajectoryService::Open(const Hello& hello, TransportKind ki
   MILL_RETURN_IF_ERROR(CheckHello(hello));
   MutexLock lock(mutex_);
   if (stopped_) {
-    return absl::UnavailableError(stop_reason_.ok() ? "the run is done"
-                                                    : std::string(stop_reason_.message()));
+    if (!stop_reason_.ok()) return absl::UnavailableError(stop_reason_.message());
+    link->Close(absl::OkStatus());  // there is nothing to come back for
+    return absl::CancelledError("the run is done");
   }
   if (draining_) return absl::UnavailableError("the learner is being drained");
   MILL_ASSIGN_OR_RETURN(Actor* const actor, AdmitLocked(hello));
@@ -224,6 +225,7 @@ Status TrajectoryService::OnReady(Actor& actor, const Ready& ready) {
   }
   if (weights_ != nullptr) actor.link->SendWeights(weights_);
   SendLeases(actor);
+  TakeFromLost();
   DealGroups(/*rebalance=*/false);
   GrantGroups();
   return absl::OkStatus();
