@@ -105,11 +105,11 @@ TEST_F(NetworkFault, AHalfOpenConnectionIsNoticedOnBothSides) {
   EXPECT_GE(learner_->Counter("leases_expired") + learner_->Counter("connections_lost"), 1u);
 }
 
-// Long segments, so that nearly every byte is of a payload.
+// Long segments and large weights, so that nearly every byte is of a payload.
 class NetworkDamage : public NetworkFault {
  protected:
   void Configure() override {
-    settings_.push_back("ppo.horizon=256");
+    settings_.insert(settings_.end(), {"ppo.horizon=256", "policy.hidden=[256,256]", "ppo.epochs=1"});
     steps_per_update_ = 2048;
   }
 
