@@ -163,8 +163,8 @@ TEST(LargeWeights, ReachTheActorWhole) {
                              "actors.lease_seconds=600"};
   const auto deadline = LongForm() ? 1800s : 120s;
   Learner learner(FreshDir("large"), settings);
+  const auto actor = StartActor(learner.address(deadline), "a");
   const auto began = Clock::now();
-  const auto actor = StartActor(learner.address(), "a");
   uint64_t bytes = 0;
   EXPECT_TRUE(learner.WaitFor(
       [&](const RunStatus& s) {

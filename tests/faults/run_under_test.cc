@@ -102,10 +102,10 @@ Learner::Learner(const std::string& run_dir, const Settings& settings, const Pro
   process_ = std::make_unique<Process>(std::move(words), options);
 }
 
-std::string Learner::address() {
+std::string Learner::address(std::chrono::milliseconds deadline) {
   if (!address_.empty()) return address_;
   const std::string mark = "listening on ";
-  const auto line = process_->WaitForLine(mark);
+  const auto line = process_->WaitForLine(mark, deadline);
   EXPECT_TRUE(line) << process_->output();
   if (!line) return "";
   const size_t begin = line->find(mark) + mark.size();

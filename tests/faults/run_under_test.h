@@ -40,7 +40,7 @@ class Learner {
   Process& process() { return *process_; }
   const std::string& run_dir() const { return run_dir_; }
   // Where it listens; empty, with a failure of the test, when it does not come to that.
-  std::string address();
+  std::string address(std::chrono::milliseconds deadline = kPatient);
   uint16_t port();
 
   // What `millrace status` shows; a status without a run's id when there is no answer in time.
