@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <unordered_set>
 
 #include "absl/strings/str_cat.h"
 
@@ -134,10 +135,10 @@ void GroupTable::DealSync(const std::vector<Candidate>& candidates, bool rebalan
 
 void GroupTable::DealAsync(const std::vector<Candidate>& candidates, std::vector<uint32_t>& changed) {
   const size_t block = block_rows_.size();
+  std::unordered_set<uint64_t> holders;
+  for (size_t b = 0; b < groups_.size(); b += block) holders.insert(groups_[b].holder);
   for (const Candidate& candidate : candidates) {
-    const bool has = std::any_of(groups_.begin(), groups_.end(),
-                                 [&](const HeldGroup& g) { return g.holder == candidate.holder; });
-    if (has) continue;
+    if (holders.count(candidate.holder) > 0) continue;
     size_t first = groups_.size();
     for (size_t b = 0; b < groups_.size(); b += block) {  // its own former block before anybody else's
       if (groups_[b].holder != kNoHolder || !MayHold(groups_[b], candidate)) continue;

@@ -23,7 +23,7 @@ std::vector<GroupTable::Candidate> TrajectoryService::Candidates() const {
 
 // Sync: somebody else goes on with the groups of an actor whose connection is gone, where there is somebody.
 void TrajectoryService::TakeFromLost() {
-  if (async_ || options_.run.actors.on_lost == OnLost::kWait || Candidates().empty()) return;
+  if (async_ || waits_for_lost() || Candidates().empty()) return;
   const Time now = options_.now();
   for (auto& [number, actor] : actors_) {
     const auto patience = actor->kind == TransportKind::kGrpc ? kPatience : std::chrono::seconds(0);
@@ -117,6 +117,7 @@ void TrajectoryService::DealGroups(bool rebalance) {
 
 // False: the holder can't be granted anything at the moment.
 bool TrajectoryService::AddGrant(HeldGroup& group, std::map<uint64_t, Grant>& grants) {
+  if (group.holder == kNoHolder) return false;
   const auto found = actors_.find(group.holder);
   if (found == actors_.end() || found->second->session == 0 || !found->second->ready) return false;
   Actor& actor = *found->second;

@@ -1,6 +1,7 @@
 #include "learner/trajectory_service.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -20,6 +21,8 @@ Overloaded(Fs...) -> Overloaded<Fs...>;
 
 constexpr uint64_t kMiB = 1 << 20;
 constexpr size_t kMostActors = 4096;
+constexpr size_t kMostGone = 256;  // of them, records of those that are gone
+constexpr size_t kMostNameBytes = 256, kMostTextBytes = 4096;
 constexpr size_t kLagBins = 33;
 
 Status Breach(const std::string& what) {
@@ -90,6 +93,14 @@ Status TrajectoryService::CheckHello(const Hello& hello) const {
         options_.program_version, kOldestProtocol, kProtocol));
   }
   if (hello.actor.empty()) return Breach("Hello.actor is empty; an actor has a name");
+  if (hello.actor.size() > kMostNameBytes) {
+    return Breach(
+        absl::StrCat("Hello.actor: a name has at most ", kMostNameBytes, " bytes, not ", hello.actor.size()));
+  }
+  for (const std::string* text : {&hello.host, &hello.transport_note}) {  // they are kept
+    if (text->size() <= kMostTextBytes) continue;
+    return Breach(absl::StrCat("Hello: a text of ", text->size(), " bytes; at most ", kMostTextBytes));
+  }
   if (!async_ && hello.kernel_bits != options_.kernel_bits) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "the actor %s computes other bits than the learner (%016x, here %016x): its CPU or its build "
@@ -100,13 +111,31 @@ Status TrajectoryService::CheckHello(const Hello& hello) const {
   return absl::OkStatus();
 }
 
+// Actors come and go under ever new names: beyond some, the record of whoever is gone for longest is given
+// up. Its leases have ended and their numbers never come again, so what it might still send is passed over.
+void TrajectoryService::ForgetGone() {
+  std::set<uint64_t> holders;
+  for (const HeldGroup& group : table_.groups()) holders.insert(group.holder);
+  size_t gone = 0;
+  const Actor* first = nullptr;
+  for (const auto& [number, actor] : actors_) {
+    if (actor->session != 0 || holders.count(number) > 0) continue;
+    ++gone;
+    if (first == nullptr || actor->lost_at < first->lost_at) first = actor.get();
+  }
+  if (gone < kMostGone) return;
+  by_name_.erase(first->name);
+  actors_.erase(first->number);
+}
+
 // The record of an actor of this name; its older connection is ended, its older process's leases are void.
 StatusOr<TrajectoryService::Actor*> TrajectoryService::AdmitLocked(const Hello& hello) {
   auto found = by_name_.find(hello.actor);
   if (found == by_name_.end()) {
+    ForgetGone();
     if (actors_.size() >= kMostActors) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("the learner has ", actors_.size(), " actors; it takes no more"));
+      return absl::UnavailableError(
+          absl::StrCat("the learner has ", actors_.size(), " actors, the most it takes"));
     }
     auto actor = std::make_unique<Actor>();
     actor->number = ++last_number_;
@@ -129,7 +158,7 @@ StatusOr<TrajectoryService::Actor*> TrajectoryService::AdmitLocked(const Hello& 
     Disconnect(actor);
   }
   if (!same) {
-    FreeGroupsOf(actor, options_.run.actors.on_lost == OnLost::kWait);
+    FreeGroupsOf(actor, waits_for_lost());
     actor.incarnation = hello.incarnation;
     actor.any_sequence = false;
     actor.last_sequence = 0;
@@ -283,7 +312,7 @@ void TrajectoryService::Tick() {
                                                             std::chrono::duration<double>(lease_).count())));
       Disconnect(*actor);
     }
-    FreeGroupsOf(*actor, options_.run.actors.on_lost == OnLost::kWait);
+    FreeGroupsOf(*actor, waits_for_lost());
   }
   TakeFromLost();
   DealGroups(/*rebalance=*/false);

@@ -186,6 +186,7 @@ class TrajectoryService {
   // trajectory_service.cc: sessions and ingest
   Status CheckHello(const Hello& hello) const;
   StatusOr<Actor*> AdmitLocked(const Hello& hello) MILL_REQUIRES(mutex_);
+  void ForgetGone() MILL_REQUIRES(mutex_);
   Status OnReady(Actor& actor, const Ready& ready) MILL_REQUIRES(mutex_);
   void OnGoodbye(Actor& actor) MILL_REQUIRES(mutex_);
   Actor* Connected(SessionId session) MILL_REQUIRES(mutex_);
@@ -199,6 +200,8 @@ class TrajectoryService {
   void Count(const char* name, uint64_t n = 1) MILL_REQUIRES(mutex_) { counters_[name] += n; }
 
   // trajectory_leases.cc: leases, grants, rounds
+  // In async mode nobody waits for anybody's rows, and blocks kept for names would pile up.
+  bool waits_for_lost() const { return !async_ && options_.run.actors.on_lost == OnLost::kWait; }
   std::vector<GroupTable::Candidate> Candidates() const MILL_REQUIRES(mutex_);
   void TakeFromLost() MILL_REQUIRES(mutex_);
   void FreeGroupsOf(Actor& actor, bool wait) MILL_REQUIRES(mutex_);

@@ -322,6 +322,23 @@ TEST(TrajectoryService, DamagedAndImpossibleSegmentsNeverArrive) {
   EXPECT_EQ(f.service->SaveRows().next_step[0], 0u);
 }
 
+TEST(TrajectoryService, RecordsOfThoseWhoAreGoneDoNotPileUp) {
+  Fixture f;
+  FakeActor a(*f.service, "a");
+  ASSERT_TRUE(a.Connect().ok());
+  for (int i = 0; i < 5000; ++i) {
+    FakeActor passing(*f.service, absl::StrCat("passing-", i));
+    ASSERT_TRUE(passing.Connect().ok()) << i;
+    f.service->Lost(passing.session, absl::OkStatus());
+  }
+  RunStatus status;
+  f.service->FillStatus(status);
+  EXPECT_LE(status.actors.size(), 300u);
+  EXPECT_EQ(status.actors.front().name, "a");
+  EXPECT_EQ(status.actors.front().rows, 8u);
+  EXPECT_EQ(status.actors.back().name, "passing-4999");
+}
+
 TEST(TrajectoryService, RefusesWhoDoesNotFit) {
   Fixture f;
   FakeActor a(*f.service, "a");
@@ -483,6 +500,21 @@ TEST(TrajectoryService, WaitsForItsActorWhereConfigured) {
   ASSERT_TRUE(again.Connect().ok());
   again.SendAll();
   EXPECT_TRUE(f.service->Take().ok());
+}
+
+TEST(TrajectoryService, InAsyncModeNoBlockWaitsForAName) {
+  Fixture f(RunMode::kAsync, [](RunOptions& run) { run.actors.on_lost = OnLost::kWait; });
+  FakeActor a(*f.service, "a");
+  ASSERT_TRUE(a.Connect().ok());
+  f.service->Lost(a.session, absl::OkStatus());
+  for (int i = 0; i < 12; ++i) {
+    f.now += 1s;
+    f.service->Tick();
+  }
+  FakeActor b(*f.service, "b");
+  ASSERT_TRUE(b.Connect().ok());
+  b.Update();
+  EXPECT_EQ(b.groups.begin()->first, 0u) << "else blocks would pile up with the names of those who are gone";
 }
 
 TEST(TrajectoryService, InTheRingSlotsComeBackWhenTheyWereTrainedOn) {

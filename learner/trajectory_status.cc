@@ -68,7 +68,8 @@ void TrajectoryService::FillStations(RunStatus& status) const {
     credit += b.wait_credit_seconds - a.wait_credit_seconds;
   }
   const auto share = [](double part, double whole) {
-    return whole > 0 ? std::clamp(part / whole, 0.0, 1.0) : 0.0;
+    const double ratio = part / whole;
+    return ratio > 0 ? std::min(ratio, 1.0) : 0.0;  // what actors say may be no number
   };
   status.stations.push_back({"env", "actors", share(env, all), share(weights, all), share(credit, all)});
   status.stations.push_back({"inference", "actors", share(inference, all), 0, 0});
