@@ -188,6 +188,7 @@ Status ActorLoop::RunOnce(std::unique_ptr<ActorTransport> transport, const std::
             note.empty() ? "" : Cat(" (", note, ")")));
     status = session.Serve(*crew, *welcome, options_.drain_timeout, [this] { return stats(); });
   }
+  if (session.done()) status = absl::OkStatus();
   *useful = session.useful();
   transport->Close();
   if (crew != nullptr) crew->Detach();

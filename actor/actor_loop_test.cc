@@ -438,6 +438,16 @@ TEST_F(ActorLoopTest, GivesUpWhereTheLearnerRefuses) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("too old"));
 }
 
+TEST_F(ActorLoopTest, WhoComesAfterTheEndLeaves) {
+  const auto wire = Wire();
+  Start();
+  Hello hello;
+  ASSERT_TRUE(wire->Hear(&hello));
+  wire->Say(Bye{0, "the run is done"});
+  const Status status = Join();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST_F(ActorLoopTest, SaysHowItsSegmentsDiffer) {
   auto wire = Wire();
   Start();

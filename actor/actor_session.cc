@@ -31,7 +31,8 @@ StatusOr<Welcome> ActorSession::Greet(const Hello& hello, milliseconds timeout) 
   const Status sent = transport_.Send(hello);
   if (!sent.ok()) {
     const Status why = Lost(sent);
-    return why.ok() ? absl::UnavailableError("the learner has ended") : why;
+    done_ = why.ok();
+    return done_ ? absl::UnavailableError("the run is done") : why;
   }
   while (Clock::now() < deadline) {
     if (requests_.stop || requests_.drain) return absl::CancelledError("the actor was told to stop");
@@ -41,7 +42,8 @@ StatusOr<Welcome> ActorSession::Greet(const Hello& hello, milliseconds timeout) 
     if (auto* welcome = std::get_if<Welcome>(&*message)) return std::move(*welcome);
     if (const auto* bye = std::get_if<Bye>(&*message)) {
       const Status status = FromBye(*bye);
-      return status.ok() ? absl::UnavailableError("the learner has ended") : status;
+      done_ = status.ok();
+      return done_ ? absl::UnavailableError("the run is done") : status;
     }
   }
   return absl::UnavailableError(Cat("the learner did not answer within ", timeout.count(), " ms"));

@@ -23,7 +23,8 @@ class ActorSession {
   ActorSession(ActorTransport& transport, const ActorRequests& requests)
       : transport_(transport), requests_(requests) {}
 
-  // Says hello and waits for the answer. A learner that refuses gives its Bye as a status, see Serve.
+  // Says hello and waits for the answer. A learner that refuses gives its Bye as a status, see Serve; one
+  // whose run is done, Unavailable, and done() is true.
   StatusOr<Welcome> Greet(const Hello& hello, std::chrono::milliseconds timeout);
 
   // Offers the crew's work and passes on messages until the end. Ok: the run is done, or the actor has left
@@ -32,6 +33,7 @@ class ActorSession {
   Status Serve(ActorCrew& crew, const Welcome& welcome, std::chrono::milliseconds drain_timeout,
                const std::function<ActorStats()>& stats);
 
+  bool done() const { return done_; }
   // The learner has granted something: the connection was of use.
   bool useful() const { return useful_; }
 
@@ -42,7 +44,7 @@ class ActorSession {
 
   ActorTransport& transport_;
   const ActorRequests& requests_;
-  bool useful_ = false, draining_ = false, ended_ = false;
+  bool useful_ = false, draining_ = false, ended_ = false, done_ = false;
   std::string drain_reason_;
 };
 

@@ -47,14 +47,15 @@ bool TrajectoryWriter::Send(Parcel* parcel) {
   parcel->header.sequence = ++last_sequence_;
   {
     MutexLock lock(mutex_);
-    parcel->acknowledged = parcel->released = false;
+    parcel->acknowledged = false;
+    ++parcel->lent;
     sent_.push_back(parcel);
   }
   Transmit(parcel);
   return true;
 }
 
-// The acknowledgement may come before this returns; `released` keeps the memory from being used until then.
+// The acknowledgement may come before this returns; `lent` keeps the memory from being used until then.
 void TrajectoryWriter::Transmit(Parcel* parcel) {
   const Status sent =
       transport_->SendSegment(parcel->header, parcel->payload, [this, parcel] { Released(parcel); });
@@ -63,12 +64,12 @@ void TrajectoryWriter::Transmit(Parcel* parcel) {
 
 void TrajectoryWriter::Released(Parcel* parcel) {
   MutexLock lock(mutex_);
-  parcel->released = true;
+  --parcel->lent;
   FreeIfDone(parcel);
 }
 
 void TrajectoryWriter::FreeIfDone(Parcel* parcel) {
-  if (parcel->released && parcel->acknowledged) free_.push_back(parcel);
+  if (parcel->lent == 0 && parcel->acknowledged) free_.push_back(parcel);
 }
 
 void TrajectoryWriter::Attach(ActorTransport* transport) {
@@ -78,7 +79,7 @@ void TrajectoryWriter::Attach(ActorTransport* transport) {
   {
     MutexLock lock(mutex_);
     again = sent_;
-    for (Parcel* parcel : again) parcel->released = false;
+    for (Parcel* parcel : again) ++parcel->lent;
   }
   // None of them is acknowledged meanwhile: that is done by the caller's thread.
   for (Parcel* parcel : again) Transmit(parcel);

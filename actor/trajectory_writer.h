@@ -27,8 +27,9 @@ class TrajectoryWriter {
 
    private:
     friend class TrajectoryWriter;
-    AlignedBytes memory;                         // of its own, where there is no slot
-    bool released = true, acknowledged = false;  // the transport, the learner is done with it
+    AlignedBytes memory;        // of its own, where there is no slot
+    int lent = 0;               // transports that may still read it: the one before may be slow to let go
+    bool acknowledged = false;  // the learner is done with it
   };
 
   // Memory for a segment of so many bytes: the slot's, or its own where `slot_memory` is null.
