@@ -162,7 +162,10 @@ void LearnerHost::StartActors(TrainSession& session, const std::string& address)
   supervisor.max_restarts = actors.max_restarts;
   supervisor.segments = [this](const std::string& name) { return SegmentsOf(*service_, name); };
   supervisor.say = [this](const std::string& line) { session_->Say(line); };
-  supervisor.give_up = [this](const Status& why) { control_->EndRun(RunControl::End::kFailed, why); };
+  supervisor.give_up = [this](const Status& why) {
+    if (control_->draining()) return;  // they were asked to leave; see NoticeDrained
+    control_->EndRun(RunControl::End::kFailed, why);
+  };
   supervisor_ = std::make_unique<Supervisor>(std::move(supervisor));
 }
 

@@ -108,6 +108,7 @@ absl::Status RunControl::Drain() {
   MILL_RETURN_IF_ERROR(CheckOpen());
   draining_ = true;
   service_.Drain("the learner is being drained");
+  Wake();  // a pause does not hold it up
   return absl::OkStatus();
 }
 
@@ -145,6 +146,11 @@ RunControl::End RunControl::end() const {
   return end_;
 }
 
+bool RunControl::draining() const {
+  const MutexLock lock(mutex_);
+  return draining_;
+}
+
 // ---- the loop ----
 
 RunControl::Work RunControl::Take() {
@@ -163,7 +169,7 @@ RunControl::Work RunControl::Take() {
     }
     options_changed_ = false;
     if (!work.none()) return work;
-    if (!paused_) {
+    if (!paused_ || draining_) {
       service_.Resume();  // under the lock: what is asked from here on interrupts again
       return work;
     }

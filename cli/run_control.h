@@ -70,6 +70,7 @@ class RunControl final : public ControlTarget {
   void Close();
 
   End end() const;
+  bool draining() const;
   const RunOptions& options() const { return applied_; }
 
  private:

@@ -97,6 +97,16 @@ TEST(RunControl, APausedLoopDoesWhatIsAskedAndNothingElse) {
   EXPECT_EQ(f.control->Status().state, "waiting");
 }
 
+TEST(RunControl, APauseDoesNotHoldUpADrain) {
+  Fixture f;
+  ASSERT_TRUE(f.control->Pause().ok());
+  std::thread loop([&] { EXPECT_TRUE(f.control->Take().none()); });
+  ASSERT_TRUE(f.control->Drain().ok());
+  loop.join();
+  ASSERT_TRUE(f.control->Pause().ok());
+  EXPECT_TRUE(f.control->Take().none()) << "what is here is still to be trained on";
+}
+
 TEST(RunControl, SettingsChangeTogetherOrNotAtAll) {
   Fixture f;
   const auto refused = [&](std::vector<std::string> settings, const char* text) {

@@ -31,7 +31,11 @@ struct Learner {
   std::string address;
 
   explicit Learner(const std::string& arguments, const std::string& listen = "127.0.0.1:0")
-      : program(absl::StrCat("learner ", arguments, " --listen ", listen)) {
+      : Learner(Command{absl::StrCat("learner ", arguments, " --listen ", listen)}) {}
+  struct Command {
+    std::string line;
+  };
+  explicit Learner(const Command& command) : program(command.line) {
     constexpr char kBefore[] = "listening on ";
     if (!program.ReadUntil(kBefore) || !program.ReadUntil("; run ")) {
       ADD_FAILURE() << program.output();
@@ -390,6 +394,15 @@ TEST(TrainWithProcesses, ACrashedActorStartsAgainAndAllDieWithTheLearner) {
   again.Kill(SIGTERM);
   const Result stopped = again.Finish();
   EXPECT_EQ(stopped.code, 130) << stopped.output;
+}
+
+TEST(TrainWithProcesses, ADrainIsNoFailure) {
+  Learner learner(Learner::Command{"train" + kEndless + "--set actors.processes=2 --run " +
+                                   FreshDir("supervised-drain")});
+  ASSERT_TRUE(Advances(learner));
+  EXPECT_EQ(learner.Control("drain").code, 0);
+  const Result result = learner.program.Finish();
+  EXPECT_EQ(result.code, 0) << result.output;
 }
 
 TEST(TrainWithProcesses, ARefusalThatWouldComeAgainEndsTheRun) {
