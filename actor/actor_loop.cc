@@ -187,6 +187,10 @@ Status ActorLoop::RunOnce(std::unique_ptr<ActorTransport> transport, const std::
     Log(Cat("run ", welcome->run_id, ": connected, by ", TransportName(kind),
             note.empty() ? "" : Cat(" (", note, ")")));
     status = session.Serve(*crew, *welcome, options_.drain_timeout, [this] { return stats(); });
+    if (status.ok() && !requests_.stop && !requests_.drain) {
+      Log(Cat(session.drain_reason().empty() ? "the learner has ended the run" : session.drain_reason(),
+              "; leaving"));
+    }
   }
   if (session.done()) status = absl::OkStatus();
   *useful = session.useful();

@@ -36,6 +36,8 @@ class ActorSession {
   bool done() const { return done_; }
   // The learner has granted something: the connection was of use.
   bool useful() const { return useful_; }
+  // Why the learner wants this actor to leave; empty where it does not.
+  const std::string& drain_reason() const { return drain_reason_; }
 
  private:
   Status Dispatch(ActorCrew& crew, const LearnerMessage& message);

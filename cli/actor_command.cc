@@ -1,4 +1,6 @@
 // `millrace actor`: an ActorLoop with the process's signals and standard output.
+#include <sys/prctl.h>
+
 #include <cstdio>
 #include <string>
 
@@ -10,6 +12,7 @@
 namespace millrace {
 
 int RunActor(const ActorCommand& command) {
+  prctl(PR_SET_NAME, "millrace");  // a supervised one is started by way of /proc/self/exe
   InstallStopSignals("handing over what is underway, then leaving; once more to leave at once");
   ConnectorOptions connector_options;
   connector_options.learner = command.learner;

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "cli/commands.h"
 #include "cli/status_text.h"
 #include "cli/stop_signal.h"
@@ -55,8 +55,10 @@ StatusOr<std::string> Do(LearnerClient& client, const ControlCommand& command) {
       return client.Drain(kAnswer);
     case Action::kStop:
       return client.Stop(kAnswer);
-    case Action::kSet:
-      return client.Set(command.settings, kAnswer);
+    case Action::kSet: {
+      MILL_ASSIGN_OR_RETURN(const std::string state, client.Set(command.settings, kAnswer));
+      return absl::StrCat(state, ", from the next update on with ", absl::StrJoin(command.settings, ", "));
+    }
   }
   return absl::InternalError("no such action");
 }

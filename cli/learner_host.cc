@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "actor/row_group.h"
 #include "common/config/config.h"
@@ -71,6 +72,8 @@ LearnerHost::~LearnerHost() {
 
 StatusOr<std::unique_ptr<Trainer>> LearnerHost::MakeTrainer(const RunOptions& options,
                                                             const std::string& resumed_dir) {
+  // Before a folder is made or changed.
+  MILL_RETURN_IF_ERROR(GrpcServer::Check(options_.listen, options_.health_listen, options_.insecure));
   MILL_ASSIGN_OR_RETURN(run_id_, ReadRunId(resumed_dir, options));
   const std::vector<int> groups =
       GroupRows(static_cast<int>(options.env.rows), static_cast<int>(options.env.group_rows));
@@ -140,7 +143,11 @@ Status LearnerHost::Begin(TrainSession& session) {
       "listening on ", grpc_->address(),
       grpc_->health_address().empty() ? "" : absl::StrCat(", health on ", grpc_->health_address()), "; run ",
       run_id_));
-  if (options_.own_actors) StartActors(session, grpc_->address());
+  if (options_.own_actors) {
+    StartActors(session, grpc_->address());
+  } else if (session.options().actors.processes > 0) {
+    session.Say("actors.processes is for `millrace train`; start actors by hand here");
+  }
   looked_at_ = Clock::now();
   next_notice_ = kFirstNotice;
   watcher_ = std::make_unique<StopWatcher>([this] { control_->EndRun(RunControl::End::kSignal); },
@@ -260,11 +267,18 @@ void LearnerHost::NoticeWait(const RunStatus& status) {
   }
   if (++seconds_waited_ < next_notice_) return;
   next_notice_ = seconds_waited_ + std::min(2 * seconds_waited_, kLongestNotice);
-  session_->Say(
-      absl::StrCat("waiting for actors: ", status.rows_missing, " rows are held by none; ",
-                   options_.own_actors
-                       ? absl::StrCat(session_->dir().path(), "/actor-*.log may say why")
-                       : absl::StrCat("start one with `millrace actor --learner ", grpc_->address(), "`")));
+  std::string what = "none is connected";
+  if (!status.awaited.empty()) {
+    what = absl::StrCat("rows are kept for ", absl::StrJoin(status.awaited, ", "), " (actors.on_lost: wait)");
+  } else if (status.rows_missing > 0) {
+    what = absl::StrCat(status.rows_missing, " rows are held by none");
+  }
+  const std::string name = status.awaited.empty() ? "" : absl::StrCat(" --name ", status.awaited.front());
+  session_->Say(absl::StrCat(
+      "waiting for actors: ", what, "; ",
+      options_.own_actors
+          ? absl::StrCat(session_->dir().path(), "/actor-*.log may say why")
+          : absl::StrCat("start one with `millrace actor --learner ", grpc_->address(), name, "`")));
 }
 
 // When the actors are gone and what they left is too little for a batch, the run can end.

@@ -262,6 +262,7 @@ double RunControl::RecentRate(Clock::time_point now) const {
 
 std::string RunControl::StateOf(const RunStatus& status) const {
   if (closed_) return "done";
+  if (end_ != End::kNone) return "stopping";
   if (draining_) return "draining";
   if (paused_) return "paused";
   if (evaluating_) return "evaluating";

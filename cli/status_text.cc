@@ -75,7 +75,7 @@ void AppendRun(std::string& out, const RunStatus& s) {
   if (s.mode == "async") {
     std::vector<std::string> bins;
     for (size_t lag = 0; lag < s.policy_lag_histogram.size(); ++lag) {
-      const bool last = lag + 1 == s.policy_lag_histogram.size();
+      const bool last = lag + 1 == kLagBins;
       if (s.policy_lag_histogram[lag] > 0)
         bins.push_back(absl::StrCat(lag, last ? "+" : "", ": ", Count(s.policy_lag_histogram[lag])));
     }
@@ -83,7 +83,9 @@ void AppendRun(std::string& out, const RunStatus& s) {
                                          bins.empty() ? "none" : absl::StrJoin(bins, ", "))});
   }
   if (s.rows_missing > 0)
-    table.push_back({"missing", absl::StrCat(s.rows_missing, " rows that no actor holds")});
+    table.push_back(
+        {"missing", absl::StrCat(s.rows_missing, " rows that no actor holds",
+                                 s.awaited.empty() ? "" : "; kept for ", absl::StrJoin(s.awaited, ", "))});
   if (!s.bit_exact) table.push_back({"exact", "no: episodes began anew where a row's state was not known"});
   AppendTable(out, table);
 }
@@ -253,6 +255,7 @@ std::string StatusJson(const RunStatus& s) {
                      {"max_policy_lag", s.max_policy_lag},
                      {"policy_lag_histogram", s.policy_lag_histogram},
                      {"rows_missing", s.rows_missing},
+                     {"awaited", s.awaited},
                      {"bit_exact", s.bit_exact},
                      {"actors", ToJson(s.actors)},
                      {"queues", ToJson(s.queues)},

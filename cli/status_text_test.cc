@@ -48,7 +48,7 @@ RunStatus Sample() {
 TEST(StatusText, ShowsWhatAPersonAsksFor) {
   const std::string text = StatusText(Sample(), false);
   for (const char* part : {"cartpole on CartPole-v1", "training", "245k of 500k (49%)", "return ", "231.5",
-                           "actor-0", "far: no shared memory", "3.0 MiB", "0: 10, 2+: 3", "duplicates 7",
+                           "actor-0", "far: no shared memory", "3.0 MiB", "0: 10, 2: 3\n", "duplicates 7",
                            "##########xxxxx.....   50%", "limit: env - start more actors"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }

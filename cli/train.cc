@@ -83,6 +83,11 @@ int RunLearner(const LearnerCommand& command, std::chrono::steady_clock::time_po
   InstallStopSignals();
   TrainCommand train = command.train;
   PosixFileSystem fs;
+  if (train.source.empty() && !FileExists(fs, JoinPath(train.run_dir, "config.yaml"))) {
+    return Report(absl::InvalidArgumentError(absl::StrCat(
+        train.run_dir,
+        ": no run to go on with (it has no config.yaml); name a preset or a YAML file to begin one")));
+  }
   if (!train.run_dir.empty() && FileExists(fs, JoinPath(train.run_dir, "config.yaml"))) {
     std::swap(train.resume, train.run_dir);
   } else if (train.source.empty()) {
@@ -90,7 +95,11 @@ int RunLearner(const LearnerCommand& command, std::chrono::steady_clock::time_po
         train.run_dir, ": no run is there to go on with; name a preset or a YAML file to begin one")));
   }
   LearnerHost host({command.listen, command.health_listen, command.insecure, /*own_actors=*/false});
-  TrainSession session(train, absl::StrCat("learner --listen ", command.listen, " --run"), started, host);
+  const std::string go_on = absl::StrCat(
+      "learner --listen ", command.listen, command.insecure ? " --insecure" : "",
+      command.health_listen.empty() ? "" : absl::StrCat(" --health-listen ", command.health_listen),
+      " --run");
+  TrainSession session(train, go_on, started, host);
   return Run(session);
 }
 

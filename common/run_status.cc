@@ -59,6 +59,14 @@ void FindLimit(RunStatus& status) {
   status.limiting_station.clear();
   status.advice.clear();
   if (status.state != "training" && status.state != "waiting") return;
+  if (status.mode == "sync" && !status.awaited.empty()) {
+    status.limiting_station = "actors";
+    status.advice =
+        Cat("rows are kept for an actor that is gone (actors.on_lost: wait): start it again under "
+            "its name, millrace actor --learner ADDR --name ",
+            status.awaited.front());
+    return;
+  }
   if (!AnyActor(status)) {
     status.limiting_station = "actors";
     status.advice = "no actor is at work: start some with `millrace actor --learner ADDR`";
@@ -70,6 +78,9 @@ void FindLimit(RunStatus& status) {
                         " rows, and sync mode waits for all of them: start another actor");
     return;
   }
+  // The actors' shares come with their second heartbeat; one side alone says nothing of which limits.
+  const auto of_actors = [](const StationShare& s) { return s.where == "actors"; };
+  if (std::none_of(status.stations.begin(), status.stations.end(), of_actors)) return;
   const auto busiest =
       std::max_element(status.stations.begin(), status.stations.end(),
                        [](const StationShare& a, const StationShare& b) { return a.busy < b.busy; });

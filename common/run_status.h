@@ -2,6 +2,7 @@
 // field's meaning stands. The learner fills it, `millrace status` shows it. NaN: not known yet.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -9,6 +10,9 @@
 #include <vector>
 
 namespace millrace {
+
+// Entries of a lag histogram that has all of them; its last one counts larger lags, too.
+inline constexpr size_t kLagBins = 33;
 
 struct StationShare {
   std::string station;  // env, inference, send, ingest, update, ... in the order of the path
@@ -39,7 +43,7 @@ struct Counter {
 };
 
 struct RunStatus {
-  std::string run_id, run_dir, mode, state;  // state: waiting, training, paused, draining, evaluating, done
+  std::string run_id, run_dir, mode, state;  // as in the .proto
   std::string preset, env, algorithm, program_version;
   uint64_t learner_incarnation = 0;
   uint64_t steps = 0, max_steps = 0, updates = 0, episodes = 0;
@@ -56,10 +60,12 @@ struct RunStatus {
   uint64_t checkpoint_update = 0;
   std::string checkpoint_path;
   double checkpoint_age_seconds = std::numeric_limits<double>::quiet_NaN();
-  uint32_t max_policy_lag = 0;                 // async
-  std::vector<uint64_t> policy_lag_histogram;  // [i] segments trained on at lag i; the last: that and more
-  uint32_t rows_missing = 0;                   // rows that no actor holds
-  bool bit_exact = true;                       // false: a group began anew where its state was unknown
+  uint32_t max_policy_lag = 0;  // async
+  std::vector<uint64_t>
+      policy_lag_histogram;          // [i] segments trained on at lag i; up to the last that is not 0
+  uint32_t rows_missing = 0;         // rows that no actor holds
+  std::vector<std::string> awaited;  // actors that rows are kept for
+  bool bit_exact = true;             // false: a group began anew where its state was unknown
   std::vector<ActorStatus> actors;
   std::vector<QueueStatus> queues;
   std::vector<Counter> counters;

@@ -42,7 +42,7 @@ TEST(FindLimit, SyncModeWithAnIdleSideIsToldOfAsync) {
 
 TEST(FindLimit, MissingActorsComeFirst) {
   RunStatus status = Training();
-  status.stations = {{"update", "learner", 0.9, 0.1, 0}};
+  status.stations = {{"env", "actors", 0.5, 0.5, 0}, {"update", "learner", 0.9, 0.1, 0}};
   status.actors[0].state = "silent";
   FindLimit(status);
   EXPECT_EQ(status.limiting_station, "actors");
@@ -55,6 +55,10 @@ TEST(FindLimit, MissingActorsComeFirst) {
   FindLimit(status);
   EXPECT_EQ(status.limiting_station, "actors");
   EXPECT_THAT(status.advice, HasSubstr("4 rows"));
+  status.awaited = {"a7"};  // another actor would not be given these rows
+  FindLimit(status);
+  EXPECT_EQ(status.limiting_station, "actors");
+  EXPECT_THAT(status.advice, HasSubstr("--name a7"));
 }
 
 TEST(FindLimit, WhereNothingIsBusyTheWayBetweenLimits) {
@@ -66,7 +70,7 @@ TEST(FindLimit, WhereNothingIsBusyTheWayBetweenLimits) {
 
 TEST(FindLimit, AStationWithoutAdviceOfItsOwnIsNamed) {
   RunStatus status = Training();
-  status.stations = {{"replay", "learner", 0.8, 0.2, 0}};
+  status.stations = {{"env", "actors", 0.1, 0.9, 0}, {"replay", "learner", 0.8, 0.2, 0}};
   FindLimit(status);
   EXPECT_EQ(status.limiting_station, "replay");
   EXPECT_THAT(status.advice, HasSubstr("replay"));
@@ -77,6 +81,9 @@ TEST(FindLimit, SaysNothingWhereNothingIsKnownOrTheRunStands) {
   FindLimit(status);
   EXPECT_EQ(status.limiting_station, "");
   status.stations = {{"update", "learner", 0.9, 0.1, 0}};
+  FindLimit(status);
+  EXPECT_EQ(status.limiting_station, "") << "nothing is known of the actors yet";
+  status.stations.push_back({"env", "actors", 0.1, 0.9, 0});
   status.state = "paused";
   status.advice = "of before";
   FindLimit(status);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <set>
 #include <unordered_set>
 
 #include "absl/strings/str_cat.h"
@@ -176,6 +177,14 @@ uint32_t GroupTable::missing_rows() const {
     if (group.holder == kNoHolder) missing += static_cast<uint32_t>(group.layout->rows());
   }
   return missing;
+}
+
+std::vector<std::string> GroupTable::awaited() const {
+  std::set<std::string> names;
+  for (const HeldGroup& group : groups_) {
+    if (group.holder == kNoHolder && !group.reserved_for.empty()) names.insert(group.reserved_for);
+  }
+  return {names.begin(), names.end()};
 }
 
 RowStates GroupTable::Save() const {

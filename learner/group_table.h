@@ -70,6 +70,8 @@ class GroupTable {
   void Saved(HeldGroup& group, uint64_t next_step, const std::byte* snapshot);
 
   uint32_t missing_rows() const;
+  // Names of the actors that groups are kept for, each once.
+  std::vector<std::string> awaited() const;
   RowStates Save() const;
   Status Load(const RowStates& states);
 

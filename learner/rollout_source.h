@@ -20,8 +20,9 @@ struct Rollout {
   std::span<const SegmentView> segments;
   std::span<const uint32_t> groups;  // [segments] the row group of each
   Status fault;                      // the first environment fault, in row order
-  double inference_seconds = 0;      // wall seconds of the rollout that went into the network, an estimate
-  double wait_seconds = 0;           // the learner waited for it
+  double inference_seconds =
+      0;  // wall seconds of the rollout that went into the network, an estimate; NaN: unknown
+  double wait_seconds = 0;  // the learner waited for it
 };
 
 // The environments' state at the end of what was trained on, and how far each group has come.

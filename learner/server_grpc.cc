@@ -179,6 +179,15 @@ class GrpcServer::Impl {
   std::string address_, health_address_;
 };
 
+Status GrpcServer::Check(const std::string& listen, const std::string& health_listen, bool insecure) {
+  MILL_ASSIGN_OR_RETURN(const HostPort address, ParseAddress(listen));
+  MILL_RETURN_IF_ERROR(CheckReachable(address, insecure));
+  MILL_RETURN_IF_ERROR(CheckCanListen(address));
+  if (health_listen.empty()) return absl::OkStatus();
+  MILL_ASSIGN_OR_RETURN(const HostPort health, ParseAddress(health_listen));
+  return CheckCanListen(health);
+}
+
 StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const ServerOptions& options,
                                                         TrajectoryService& service, ControlTarget& target) {
   auto impl = std::make_unique<Impl>(options, service, target);

@@ -30,6 +30,9 @@ class GrpcServer {
                                                      ControlTarget& target);
   ~GrpcServer();
 
+  // Whether Start could take these addresses at this moment; its errors.
+  static Status Check(const std::string& listen, const std::string& health_listen, bool insecure);
+
   const std::string& address() const;         // host:port as bound
   const std::string& health_address() const;  // empty: none
 

@@ -1,5 +1,7 @@
 #include "learner/service_source.h"
 
+#include <limits>
+
 namespace millrace {
 
 StatusOr<Rollout> ServiceSource::Collect(const PolicyView& policy) {
@@ -11,6 +13,7 @@ StatusOr<Rollout> ServiceSource::Collect(const PolicyView& policy) {
   rollout.groups = batch_.groups;
   rollout.fault = batch_.fault;
   rollout.wait_seconds = batch_.wait_seconds;
+  rollout.inference_seconds = std::numeric_limits<double>::quiet_NaN();
   return rollout;
 }
 

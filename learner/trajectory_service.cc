@@ -23,7 +23,6 @@ constexpr uint64_t kMiB = 1 << 20;
 constexpr size_t kMostActors = 4096;
 constexpr size_t kMostGone = 256;  // of them, records of those that are gone
 constexpr size_t kMostNameBytes = 256, kMostTextBytes = 4096;
-constexpr size_t kLagBins = 33;
 
 Status Breach(const std::string& what) {
   return absl::InvalidArgumentError(what);
@@ -481,6 +480,7 @@ void TrajectoryService::TakeIn(Actor& actor, Pending& pending) {
   actor.steps += static_cast<uint64_t>(layout.samples()) * options_.run.env.action_repeat;
   actor.bytes += header.bytes;
   ++actor.segments;
+  actor.acted_version = pending.held.view.policy_version()[layout.steps() - 1];
   ++taken_in_;
   if (group.granted > 0) {
     --group.granted;

@@ -155,6 +155,7 @@ class TrajectoryService {
     ActorStats stats;
     RateWindow<ActorStats> stats_window;
     uint64_t restarts = 0, steps = 0, segments = 0, bytes = 0;
+    uint64_t acted_version = 0;  // of the newest step taken in
     RateWindow<uint64_t> steps_window;
   };
   // A segment that is held here. Its memory is a block of the pool or a slot of its actor's ring.

@@ -408,6 +408,20 @@ TEST(TrajectoryService, ALeaseEndsInSilenceAndItsLateSegmentIsDropped) {
   EXPECT_TRUE(absl::IsAborted(a.SendGranted(a.grants[0])));
 }
 
+TEST(TrajectoryService, StatusTellsByWhatAnActorActsBeforeItsNextHeartbeat) {
+  Fixture f;
+  FakeActor a(*f.service, "a");
+  ASSERT_TRUE(a.Connect().ok());
+  f.service->Publish(Weights(7));
+  OpenRound(*f.service);
+  a.Update();
+  a.SendAll();
+  RunStatus status;
+  f.service->FillStatus(status);
+  EXPECT_EQ(status.actors.at(0).policy_version, 7u);
+  EXPECT_EQ(status.actors.at(0).policy_lag, 0u);
+}
+
 TEST(TrajectoryService, WhenTheLearnerStoodStillNobodyIsBlamed) {
   Fixture f;
   FakeActor a(*f.service, "a");
@@ -495,6 +509,7 @@ TEST(TrajectoryService, WaitsForItsActorWhereConfigured) {
   RunStatus status;
   f.service->FillStatus(status);
   EXPECT_EQ(status.rows_missing, 4u);
+  EXPECT_EQ(status.awaited, std::vector<std::string>{"a"});
   FakeActor again(*f.service, "a");
   again.incarnation = 2;
   ASSERT_TRUE(again.Connect().ok());

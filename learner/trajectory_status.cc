@@ -44,7 +44,8 @@ void TrajectoryService::FillActors(RunStatus& status, Time now) const {
       s.steps_per_second = static_cast<double>(actor->steps_window.last() - actor->steps_window.first()) /
                            actor->steps_window.seconds();
     }
-    s.policy_version = actor->stats.policy_version;
+    // Heartbeats are seconds apart; what has come in since knows better.
+    s.policy_version = std::max(actor->stats.policy_version, actor->acted_version);
     if (weights_ != nullptr && weights_->version > s.policy_version) {
       s.policy_lag = weights_->version - s.policy_version;
     }
@@ -71,9 +72,11 @@ void TrajectoryService::FillStations(RunStatus& status) const {
     const double ratio = part / whole;
     return ratio > 0 ? std::min(ratio, 1.0) : 0.0;  // what actors say may be no number
   };
-  status.stations.push_back({"env", "actors", share(env, all), share(weights, all), share(credit, all)});
-  status.stations.push_back({"inference", "actors", share(inference, all), 0, 0});
-  status.stations.push_back({"send", "actors", share(send, all), 0, 0});
+  if (all > 0) {
+    status.stations.push_back({"env", "actors", share(env, all), share(weights, all), share(credit, all)});
+    status.stations.push_back({"inference", "actors", share(inference, all), 0, 0});
+    status.stations.push_back({"send", "actors", share(send, all), 0, 0});
+  }
   if (!totals_window_.known()) return;
   const double seconds = totals_window_.seconds();
   const double waited =
@@ -95,6 +98,7 @@ void TrajectoryService::FillStatus(RunStatus& status) const {
   status.max_policy_lag = async_ ? max_policy_lag_ : 0;
   status.bit_exact = bit_exact_;
   status.rows_missing = table_.missing_rows();
+  status.awaited = table_.awaited();
   if (weights_ != nullptr) {
     status.policy_version = weights_->version;
     status.weights_bytes = weights_->bytes.size();

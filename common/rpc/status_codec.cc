@@ -131,6 +131,7 @@ void ToProto(const RunStatus& from, v1::RunStatus& to) {
   if (!std::isnan(from.checkpoint_age_seconds)) to.set_checkpoint_age_seconds(from.checkpoint_age_seconds);
   to.set_max_policy_lag(from.max_policy_lag);
   to.set_rows_missing(from.rows_missing);
+  for (const std::string& name : from.awaited) to.add_awaited(name);
   to.set_bit_exact(from.bit_exact);
   to.set_limiting_station(from.limiting_station);
   to.set_advice(from.advice);
@@ -173,6 +174,7 @@ RunStatus FromProto(const v1::RunStatus& from) {
   to.checkpoint_age_seconds = from.has_checkpoint_age_seconds() ? from.checkpoint_age_seconds() : kUnknown;
   to.max_policy_lag = from.max_policy_lag();
   to.rows_missing = from.rows_missing();
+  to.awaited.assign(from.awaited().begin(), from.awaited().end());
   to.bit_exact = from.bit_exact();
   to.limiting_station = from.limiting_station();
   to.advice = from.advice();
