@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <xxhash.h>
+#include "common/weights.h"
 
 #include <optional>
 #include <thread>
@@ -94,7 +95,7 @@ class ActorLoopTest : public testing::Test {
     chunk.version = version;
     chunk.data.assign(reinterpret_cast<const char*>(parameters.data()), parameters.size() * sizeof(float));
     chunk.total_bytes = chunk.data.size();
-    chunk.checksum = XXH3_64bits(chunk.data.data(), chunk.data.size());
+    chunk.checksum = WeightsChecksum(version, chunk.data.data(), chunk.data.size());
     return chunk;
   }
   static Lease Add(uint64_t lease, uint64_t next_step = 0, std::string state = "", uint32_t group = 0) {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "common/text.h"
+#include "common/weights.h"
 
 namespace millrace {
 
@@ -66,7 +67,7 @@ StatusOr<bool> WeightSubscriber::Take(const WeightsChunk& chunk) {
   if (filled_ < blob_bytes_) return false;
   begun_ = false;
   Version& made = *filling_;
-  if (XXH3_64bits(made.blob.data(), blob_bytes_) != made.checksum) {
+  if (WeightsChecksum(made.version, made.blob.data(), blob_bytes_) != made.checksum) {
     return absl::DataLossError(
         Cat("weights of version ", chunk.version, " were damaged on their way: another checksum"));
   }

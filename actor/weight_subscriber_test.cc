@@ -1,5 +1,6 @@
 #include "actor/weight_subscriber.h"
 
+#include "common/weights.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <xxhash.h>
@@ -42,7 +43,7 @@ std::vector<WeightsChunk> Pieces(uint64_t version, const std::string& blob, size
     chunks.push_back({.version = version,
                       .total_bytes = blob.size(),
                       .offset = at,
-                      .checksum = XXH3_64bits(blob.data(), blob.size()),
+                      .checksum = WeightsChecksum(version, blob.data(), blob.size()),
                       .data = blob.substr(at, piece)});
   }
   return chunks;

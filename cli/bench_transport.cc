@@ -125,7 +125,7 @@ StatusOr<BenchResult> RunWeights(TransportKind kind, const BenchOptions& options
     weights->version = version;
     weights->bytes.resize(kBytes, std::byte(version));
     const auto published = Clock::now();
-    weights->checksum = XXH3_64bits(weights->bytes.data(), kBytes);
+    weights->checksum = WeightsChecksum(version, weights->bytes.data(), kBytes);
     learner->service().Publish(std::move(weights));
     while (actor->version() != version) {
       MILL_RETURN_IF_ERROR(actor->status());

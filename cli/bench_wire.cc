@@ -54,7 +54,7 @@ StatusOr<std::unique_ptr<BenchLearner>> BenchLearner::Start(const WireShape& sha
   MILL_ASSIGN_OR_RETURN(learner->shm_, ShmServer::Start(server.unix_socket, *learner->service_));
   MILL_ASSIGN_OR_RETURN(learner->grpc_, GrpcServer::Start(server, *learner->service_, *learner));
   auto weights = std::make_shared<WeightsBlob>();
-  weights->checksum = XXH3_64bits(nullptr, 0);
+  weights->checksum = WeightsChecksum(0, nullptr, 0);
   learner->service_->Publish(std::move(weights));
   return learner;
 }
@@ -163,7 +163,7 @@ Status BenchActor::Handle(const LearnerMessage& message) {
     if (weights_.size() < chunk->total_bytes) weights_.resize(chunk->total_bytes);
     std::memcpy(weights_.data() + chunk->offset, chunk->data.data(), chunk->data.size());
     if (chunk->offset + chunk->data.size() == chunk->total_bytes) {
-      if (XXH3_64bits(weights_.data(), chunk->total_bytes) != chunk->checksum) {
+      if (WeightsChecksum(chunk->version, weights_.data(), chunk->total_bytes) != chunk->checksum) {
         return absl::DataLossError("weights were damaged on their way");
       }
       version_ = chunk->version;

@@ -32,6 +32,7 @@ if(MILLRACE_SANITIZE)
   add_link_options(-fsanitize=${MILLRACE_SANITIZE})
 endif()
 if(MILLRACE_FUZZ)
+  target_compile_definitions(millrace_flags INTERFACE FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION)
   target_compile_options(millrace_flags INTERFACE -fsanitize=fuzzer-no-link)  # coverage, for the fuzzer to see
 endif()
 target_link_libraries(millrace_flags INTERFACE Threads::Threads)

@@ -125,7 +125,7 @@ struct Ack {
 // a piece at offset 0 begins a version and ends what was begun before.
 struct WeightsChunk {
   uint64_t version = 0, total_bytes = 0, offset = 0;
-  uint64_t checksum = 0;  // XXH3-64 of the whole blob
+  uint64_t checksum = 0;  // WeightsChecksum of the whole blob
   std::string data;
 };
 

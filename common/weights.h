@@ -16,9 +16,12 @@ namespace millrace {
 
 struct WeightsBlob {
   uint64_t version = 0;   // updates behind these weights
-  uint64_t checksum = 0;  // XXH3-64 of bytes
+  uint64_t checksum = 0;  // WeightsChecksum
   std::vector<std::byte> bytes;
 };
+
+// XXH3-64 of the bytes, seeded with the version: so it covers both.
+uint64_t WeightsChecksum(uint64_t version, const void* bytes, size_t size);
 
 using WeightsPtr = std::shared_ptr<const WeightsBlob>;
 

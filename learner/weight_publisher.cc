@@ -32,7 +32,7 @@ WeightsPtr WeightPublisher::Pack(const PolicyView& policy) {
     std::memcpy(out + parameters + statistics, policy.encoder->variance().data(), statistics);
   }
   blob->version = policy.version;
-  blob->checksum = XXH3_64bits(blob->bytes.data(), blob->bytes.size());
+  blob->checksum = WeightsChecksum(blob->version, blob->bytes.data(), blob->bytes.size());
   return blob;
 }
 

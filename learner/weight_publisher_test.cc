@@ -43,7 +43,7 @@ TEST(WeightPublisher, TheBlobIsParametersThenMeansThenVariances) {
   EXPECT_EQ(std::memcmp(blob->bytes.data(), policy.parameters.data(), parameters), 0);
   const double statistics[] = {1.0 / 3, -2, 0.1, 1e-9};
   EXPECT_EQ(std::memcmp(blob->bytes.data() + parameters, statistics, sizeof(statistics)), 0);
-  EXPECT_EQ(blob->checksum, XXH3_64bits(blob->bytes.data(), blob->bytes.size()));
+  EXPECT_EQ(blob->checksum, WeightsChecksum(blob->version, blob->bytes.data(), blob->bytes.size()));
   EXPECT_EQ(publisher.Pack(raw.View(8))->bytes.size(), parameters);
 }
 
@@ -84,7 +84,8 @@ TEST(WeightPublisher, NoReaderSeesAChange) {
           MutexLock lock(mutex);
           mine = newest;
         }
-        bad += mine->checksum != XXH3_64bits(mine->bytes.data(), mine->bytes.size()) || mine->version < seen;
+        bad += mine->checksum != WeightsChecksum(mine->version, mine->bytes.data(), mine->bytes.size()) ||
+               mine->version < seen;
         seen = mine->version;
         std::this_thread::yield();
       }

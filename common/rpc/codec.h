@@ -1,7 +1,8 @@
 // Codec: messages as bytes and back, in the schema of proto/millrace/v1/trajectory.proto. Plain C++ here;
 // generated types stay in codec.cc. Station: under every transport that leaves the process. Pure functions,
 // any thread. Input is hostile until proven otherwise: nothing here allocates more than a small multiple of
-// what it was given, and every error is InvalidArgument that names the field.
+// what it was given. DataLoss: the bytes are not those that were sent, or are framed as no message of ours is.
+// InvalidArgument, naming the field: they arrived as they were sent, and mean nothing.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +22,9 @@ std::string Encode(const LearnerMessage& message);
 // A segment's ActorMessage up to its payload: these bytes, then header.bytes of payload (none where the
 // header names a slot), are the message.
 std::string EncodeSegmentPrefix(const SegmentHeader& header);
+
+// Appends the field `check` of the schema: what ends every control message and every segment's header.
+void AppendCheck(std::string& bytes);
 
 // A segment's message, its payload at [payload_offset, payload_offset + header.bytes) of the message; in
 // shared memory there is none.

@@ -31,8 +31,20 @@ Status ActorError(const std::string& bytes) {
   return ParseActorFrame(bytes, bytes.size()).status();
 }
 
+std::string Checked(std::string bytes) {
+  AppendCheck(bytes);
+  return bytes;
+}
+
+// A message with only a segment, which has this header and this behind it.
+std::string SegmentOf(const std::string& header, const std::string& rest) {
+  const std::string checked = Checked(header);
+  const std::string inner = std::string("\x0A", 1) + static_cast<char>(checked.size()) + checked + rest;
+  return std::string("\x2A", 1) + static_cast<char>(inner.size()) + inner;
+}
+
 void ExpectRefused(const Status& status, const char* words) {
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::IsInvalidArgument(status) || absl::IsDataLoss(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(words));
 }
 
@@ -176,9 +188,9 @@ TEST(Codec, ASegmentInASlotHasNoPayload) {
 }
 
 TEST(Codec, UnknownFieldsArePassedOver) {
-  const std::string varint = {'\x98', '\x06', '\x2A'};              // field 99 = 42
-  const std::string text = std::string("\x9A\x06\x03", 3) + "abc";  // field 99 = "abc"
-  const std::string later = Encode(ActorMessage(Goodbye{"x"})) + text;
+  const std::string varint = {'\x98', '\x06', '\x2A'};                            // field 99 = 42
+  const std::string text = std::string("\x9A\x06\x03", 3) + "abc";                // field 99 = "abc"
+  const std::string later = Checked(std::string("\x22\x03\x0A\x01x", 5) + text);  // Goodbye
   auto goodbye = ParseActorFrame(later, later.size());
   ASSERT_TRUE(goodbye.ok()) << goodbye.status();
   EXPECT_TRUE(std::holds_alternative<ActorMessage>(*goodbye));
@@ -188,10 +200,11 @@ TEST(Codec, UnknownFieldsArePassedOver) {
   ASSERT_TRUE(frame.ok()) << frame.status();
   EXPECT_EQ(std::get<SegmentFrame>(*frame).payload_offset, segment.size() - 300);
 
-  auto unknown = ParseActorFrame(text, text.size());
+  const std::string only = Checked(text);
+  auto unknown = ParseActorFrame(only, only.size());
   ASSERT_TRUE(unknown.ok()) << unknown.status();
   EXPECT_TRUE(std::holds_alternative<UnknownMessage>(*unknown));
-  auto empty = ParseLearnerFrame("");
+  auto empty = ParseLearnerFrame(Checked(""));
   ASSERT_TRUE(empty.ok()) << empty.status();
   EXPECT_TRUE(std::holds_alternative<UnknownMessage>(*empty));
 }
@@ -215,18 +228,40 @@ TEST(Codec, LengthsThatDisagreeAreRefused) {
   const size_t at = frame.find(std::string("\x38\xAB\x02", 3));  // SegmentHeader.bytes = 299
   ASSERT_NE(at, std::string::npos);
   frame[at + 1] = '\xAC';
+  const size_t header_at = frame.find('\x0A') + 2,
+               check = frame.size() - 3 - 9;  // the payload's tag and length: 3
+  frame = frame.substr(0, header_at) + Checked(frame.substr(header_at, check - header_at)) +
+          frame.substr(frame.size() - 3);
   ExpectRefused(ParseActorFrame(frame, frame.size() + 299).status(), "segment.header.bytes: 300");
+}
+
+// Each bit of a message and of a segment's frame up to the payload.
+TEST(Codec, DamageIsNoticedWhereverItStrikes) {
+  Grant grant;
+  grant.policy_version = 3;
+  grant.groups = {{1, 2, -1}};
+  const std::string message = Encode(LearnerMessage(grant));
+  for (size_t bit = 0; bit < message.size() * 8; ++bit) {
+    std::string damaged = message;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+    EXPECT_TRUE(absl::IsDataLoss(ParseLearnerFrame(damaged).status())) << "bit " << bit;
+  }
+  const std::string segment = SomeSegment();
+  for (size_t bit = 0; bit < (segment.size() - 300) * 8; ++bit) {
+    std::string damaged = segment;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+    EXPECT_TRUE(absl::IsDataLoss(ActorError(damaged))) << "bit " << bit << ": " << ActorError(damaged);
+  }
 }
 
 TEST(Codec, SegmentsOutOfOrderAreRefused) {
   const std::string payload = std::string("\x12\x02", 2) + "pp";
   ExpectRefused(ActorError(std::string("\x2A\x04", 2) + payload), "before the header");
   ExpectRefused(ActorError(std::string("\x2A\x00", 2)), "segment.header: missing");
-  ExpectRefused(ActorError(std::string("\x2A\x04\x0A\x02\x40\x01", 6)),
-                "segment.payload: missing");                                                     // slot -1
-  ExpectRefused(ActorError(std::string("\x2A\x06\x0A\x00", 4) + payload), "is there although");  // slot 0
-  ExpectRefused(ActorError(std::string("\x2A\x04\x0A\x00\x0A\x00", 6)), "there are two");
-  const std::string after_hello = Encode(ActorMessage(Goodbye{"x"})) + SomeSegment();
+  ExpectRefused(ActorError(SegmentOf("\x40\x01", "")), "segment.payload: missing");  // slot -1
+  ExpectRefused(ActorError(SegmentOf("", payload)), "is there although");            // slot 0
+  ExpectRefused(ActorError(SegmentOf("", std::string("\x0A\x00", 2))), "there are two");
+  const std::string after_hello = Checked(Encode(ActorMessage(Goodbye{"x"})) + SomeSegment());
   ExpectRefused(ActorError(after_hello), "must be alone");
 }
 
@@ -285,7 +320,7 @@ TEST(Codec, LearnerMessagesHaveLimits) {
   refused(Bye{17, ""}, "bye.code: 17");
   ExpectRefused(ParseLearnerFrame(Encode(RingOffer{0, 64})).status(), "ring.slots");
   ExpectRefused(ParseLearnerFrame(Encode(RingOffer{1, 0})).status(), "ring.stride");
-  ExpectRefused(ParseLearnerFrame("\xFF\xFF").status(), "malformed");
+  ExpectRefused(ParseLearnerFrame(Checked("\xFF\xFF")).status(), "malformed");
 }
 
 TEST(WeightsCodec, AChunkIsItsPrefixAndItsBytes) {
