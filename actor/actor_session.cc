@@ -109,13 +109,15 @@ Status ActorSession::Serve(ActorCrew& crew, const Welcome& welcome, milliseconds
       return Leave(drain_reason_.empty() ? "the actor was asked to leave" : drain_reason_);
     }
     if (Clock::now() >= heartbeat) {
-      const Status sent = transport_.Send(Heartbeat{stats()});
+      const Status sent = transport_.Send(Heartbeat{stats(), received_});
       if (!sent.ok()) return Lost(sent);
       heartbeat = Clock::now() + every;
     }
     const StatusOr<LearnerMessage> message = transport_.Receive(std::min(kLook, Until(heartbeat)));
     if (absl::IsDeadlineExceeded(message.status())) continue;
     if (!message.ok()) return draining_ ? absl::OkStatus() : message.status();
+    received_ += std::holds_alternative<Lease>(*message) || std::holds_alternative<Grant>(*message) ||
+                 std::holds_alternative<Ack>(*message);
     const Status status = Dispatch(crew, *message);
     if (ended_ || !status.ok()) return status;
   }

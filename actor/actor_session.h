@@ -48,6 +48,7 @@ class ActorSession {
   const ActorRequests& requests_;
   bool useful_ = false, draining_ = false, ended_ = false, done_ = false;
   std::string drain_reason_;
+  uint64_t received_ = 0;  // as Heartbeat has it
 };
 
 // A new connection may help.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -54,6 +55,7 @@ struct ActorStats {
 
 struct Heartbeat {
   ActorStats stats;
+  std::optional<uint64_t> received;  // leases, grants and acknowledgements of this connection so far
 };
 
 // The last message of an actor that leaves of its own will; everything it had was sent before.

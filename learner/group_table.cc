@@ -78,6 +78,7 @@ void GroupTable::Hold(HeldGroup& group, uint64_t holder) {
   group.holder = holder;
   group.lease = ++last_lease_;
   group.granted = 0;
+  group.overdue = false;
   group.reserved_for.clear();
 }
 
@@ -85,6 +86,7 @@ void GroupTable::Free(HeldGroup& group, const std::string& wait_for) {
   group.holder = kNoHolder;
   group.lease = 0;
   group.granted = 0;
+  group.overdue = false;
   group.reserved_for = wait_for;
 }
 

@@ -7,6 +7,7 @@
 // groups, one that was left by another where there is one, else a new one.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,6 +29,8 @@ struct HeldGroup {
   uint64_t lease = 0;
   std::string reserved_for;  // on_lost: wait - the name of the actor that it waits for
   int granted = 0;           // segments that the holder may send and has not sent yet
+  std::chrono::steady_clock::time_point granted_at;  // when the wait for the next of them began
+  bool overdue = false;      // async: they are waited for so long that they no longer count as outstanding
   int64_t ready_order = -1;  // sync: position of this round's segment among those taken in; -1: not there
 
   uint64_t next_step = 0;             // after the last segment that was taken in

@@ -32,8 +32,9 @@ void TrajectoryService::TakeFromLost() {
 }
 
 void TrajectoryService::VoidGrants(HeldGroup& group) {
-  granted_ -= static_cast<size_t>(group.granted);
+  if (!group.overdue) granted_ -= static_cast<size_t>(group.granted);
   group.granted = 0;
+  group.overdue = false;
   const auto found = actors_.find(group.holder);
   if (found == actors_.end()) return;
   for (RingSlot& slot : found->second->ring) {
@@ -78,13 +79,13 @@ void TrajectoryService::SendLease(Actor& actor, Lease lease) {
   size_t bytes = 0;
   for (LeasedGroup& group : lease.add) {
     if (bytes > 0 && bytes + group.state.size() > kMaxControlBytes) {
-      actor.link->Send(std::exchange(part, Lease()));
+      Tell(actor, std::exchange(part, Lease()));
       bytes = 0;
     }
     bytes += group.state.size();
     part.add.push_back(std::move(group));
   }
-  if (!part.drop.empty() || !part.add.empty()) actor.link->Send(std::move(part));
+  if (!part.drop.empty() || !part.add.empty()) Tell(actor, std::move(part));
 }
 
 // All that an actor holds, after it has come back.
@@ -117,7 +118,7 @@ void TrajectoryService::DealGroups(bool rebalance) {
 
 // False: the holder can't be granted anything at the moment.
 bool TrajectoryService::AddGrant(HeldGroup& group, std::map<uint64_t, Grant>& grants) {
-  if (group.holder == kNoHolder) return false;
+  if (group.holder == kNoHolder || group.overdue) return false;
   const auto found = actors_.find(group.holder);
   if (found == actors_.end() || found->second->session == 0 || !found->second->ready) return false;
   Actor& actor = *found->second;
@@ -129,7 +130,7 @@ bool TrajectoryService::AddGrant(HeldGroup& group, std::map<uint64_t, Grant>& gr
     free->lease = group.lease;
     slot = static_cast<int32_t>(free - actor.ring.begin());
   }
-  ++group.granted;
+  if (group.granted++ == 0) group.granted_at = options_.now();
   ++granted_;
   Grant& grant = grants[actor.number];
   grant.exact = !async_;
@@ -140,7 +141,30 @@ bool TrajectoryService::AddGrant(HeldGroup& group, std::map<uint64_t, Grant>& gr
 }
 
 void TrajectoryService::SendGrants(std::map<uint64_t, Grant>& grants) {
-  for (auto& [number, grant] : grants) actors_.at(number)->link->Send(std::move(grant));
+  for (auto& [number, grant] : grants) Tell(*actors_.at(number), std::move(grant));
+}
+
+// Async: an actor that hangs in its environment, and lives all the same, would keep what others could use of
+// the lag's budget for ever. A segment that is late by any measure is no longer waited for; when it comes it
+// is welcome, or dropped as stale.
+void TrajectoryService::GiveUpOverdue() {
+  if (!async_) return;
+  const Time now = options_.now();
+  const std::chrono::duration<double> patience =
+      std::max<std::chrono::duration<double>>(lease_, std::chrono::duration<double>(8 * segment_seconds_));
+  for (HeldGroup& group : table_.groups()) {
+    if (group.granted == 0 || group.overdue || now - group.granted_at < patience) continue;
+    group.overdue = true;
+    granted_ -= static_cast<size_t>(group.granted);
+    Count("overdue");
+  }
+}
+
+// All that an actor must have for its work to go on is counted: see OnHeartbeat.
+void TrajectoryService::Tell(Actor& actor, LearnerMessage message) {
+  if (actor.link == nullptr) return;
+  ++actor.told;
+  actor.link->Send(std::move(message));
 }
 
 // Sync: each group's segment of the open round that is neither here nor granted. Async: round robin over the
@@ -171,21 +195,24 @@ void TrajectoryService::GrantGroups() {
 // ---- the learner's side ----
 
 void TrajectoryService::Publish(WeightsPtr weights) {
-  MutexLock lock(mutex_);
-  if (weights_ != nullptr && weights_->version == weights->version &&
-      weights_->checksum == weights->checksum) {
-    return;
+  {
+    MutexLock lock(mutex_);
+    if (weights_ != nullptr && weights_->version == weights->version &&
+        weights_->checksum == weights->checksum) {
+      return;
+    }
+    weights_ = weights;
+    for (auto& [number, actor] : actors_) {
+      if (actor->session != 0 && actor->ready) actor->link->SendWeights(weights_);
+    }
+    if (async_) GrantGroups();
   }
-  weights_ = std::move(weights);
-  for (auto& [number, actor] : actors_) {
-    if (actor->session != 0 && actor->ready) actor->link->SendWeights(weights_);
-  }
-  if (on_publish_ != nullptr) on_publish_(weights_);
-  if (async_) GrantGroups();
+  MutexLock lock(publish_mutex_);  // a thousand watchers take their time, and need not hold up anybody else
+  if (on_publish_ != nullptr) on_publish_(weights);
 }
 
 void TrajectoryService::OnPublish(std::function<void(const WeightsPtr&)> listener) {
-  MutexLock lock(mutex_);
+  MutexLock lock(publish_mutex_);
   on_publish_ = std::move(listener);
 }
 

@@ -188,7 +188,8 @@ StatusOr<SessionId> TrajectoryService::Open(const Hello& hello, TransportKind ki
   actor->link = std::move(link);
   actor->ready = actor->left = false;
   actor->ring.clear();
-  actor->last_seen = options_.now();
+  actor->told = actor->due = 0;
+  actor->due_since = actor->last_seen = options_.now();
   actor->session = ++last_session_;
   sessions_[actor->session] = actor;
   Welcome welcome;
@@ -208,7 +209,8 @@ StatusOr<SessionId> TrajectoryService::Open(const Hello& hello, TransportKind ki
 TrajectoryService::Actor* TrajectoryService::Connected(SessionId session) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return nullptr;
-  found->second->last_seen = options_.now();
+  // Until it is ready it holds nothing by being heard of.
+  if (found->second->ready) found->second->last_seen = options_.now();
   return found->second;
 }
 
@@ -219,16 +221,31 @@ Status TrajectoryService::Receive(SessionId session, const ActorMessage& message
   return std::visit(
       Overloaded{[](const Hello&) { return Breach("a second Hello on one connection"); },
                  [&](const Ready& ready) MILL_NO_THREAD_SAFETY_ANALYSIS { return OnReady(*actor, ready); },
-                 [&](const Heartbeat& heartbeat) MILL_NO_THREAD_SAFETY_ANALYSIS {
-                   actor->stats = heartbeat.stats;
-                   actor->stats_window.Add(options_.now(), heartbeat.stats);
-                   return absl::OkStatus();
-                 },
+                 [&](const Heartbeat& heartbeat)
+                     MILL_NO_THREAD_SAFETY_ANALYSIS { return OnHeartbeat(*actor, heartbeat); },
                  [&](const Goodbye&) MILL_NO_THREAD_SAFETY_ANALYSIS {
                    OnGoodbye(*actor);
                    return absl::OkStatus();
                  }},
       message);
+}
+
+// What was sent a whole lease ago has arrived, for the connection delivers in order and lives: or it never
+// will.
+Status TrajectoryService::OnHeartbeat(Actor& actor, const Heartbeat& heartbeat) {
+  const Time now = options_.now();
+  actor.stats = heartbeat.stats;
+  actor.stats_window.Add(now, heartbeat.stats);
+  if (!heartbeat.received.has_value()) return absl::OkStatus();
+  if (*heartbeat.received >= actor.due) {
+    actor.due = actor.told;
+    actor.due_since = now;
+  } else if (now - actor.due_since > lease_) {
+    Count("messages_lost");
+    return absl::DataLossError(absl::StrCat("the actor has received ", *heartbeat.received, " messages of ",
+                                            actor.due, " that were sent a lease ago"));
+  }
+  return absl::OkStatus();
 }
 
 Status TrajectoryService::OnReady(Actor& actor, const Ready& ready) {
@@ -239,6 +256,7 @@ Status TrajectoryService::OnReady(Actor& actor, const Ready& ready) {
         "\n  learner: ", layout_text_, "\nBoth need the same version of millrace and of the environment."));
   }
   actor.ready = true;
+  actor.last_seen = options_.now();
   if (actor.kind == TransportKind::kSharedMemory) {
     // What may be outstanding, a batch that is trained on, and as much that is on its way to be passed over.
     const size_t most =
@@ -314,6 +332,7 @@ void TrajectoryService::Tick() {
     FreeGroupsOf(*actor, waits_for_lost());
   }
   TakeFromLost();
+  GiveUpOverdue();
   DealGroups(/*rebalance=*/false);
   GrantGroups();
 }
@@ -370,7 +389,7 @@ void TrajectoryService::PassOver(Actor& actor, const SegmentHeader& header, cons
 }
 
 void TrajectoryService::Acknowledge(Actor& actor, uint64_t sequence) {
-  if (actor.link != nullptr) actor.link->Send(Ack{sequence});
+  Tell(actor, Ack{sequence});
 }
 
 StatusOr<TrajectoryService::Ingest> TrajectoryService::BeginIngest(SessionId session,
@@ -483,8 +502,14 @@ void TrajectoryService::TakeIn(Actor& actor, Pending& pending) {
   actor.acted_version = pending.held.view.policy_version()[layout.steps() - 1];
   ++taken_in_;
   if (group.granted > 0) {
+    const Time now = options_.now();
+    const double seconds = std::chrono::duration<double>(now - group.granted_at).count();
+    segment_seconds_ +=
+        (seconds - segment_seconds_) / static_cast<double>(std::min<uint64_t>(taken_in_, 100));
+    if (std::exchange(group.overdue, false)) granted_ += static_cast<size_t>(group.granted);
     --group.granted;
     --granted_;
+    group.granted_at = now;
   }
   group.next_step = header.first_step + static_cast<uint64_t>(layout.steps());
   group.newest = pending.held.view.snapshot();

@@ -92,7 +92,7 @@ class TrajectoryService {
   // New weights for all actors; the newest are kept for those who come later.
   void Publish(WeightsPtr weights);
   WeightsPtr weights() const;
-  // Called with each new version, under the lock: it must be quick and not call back. Null: nobody.
+  // Called with each new version by Publish's thread. Null: nobody, and no call is underway any more.
   void OnPublish(std::function<void(const WeightsPtr&)> listener);
 
   // Sync: deals the groups, grants one segment of each, acted by the newest version, and waits for all.
@@ -157,6 +157,9 @@ class TrajectoryService {
     uint64_t restarts = 0, steps = 0, segments = 0, bytes = 0;
     uint64_t acted_version = 0;  // of the newest step taken in
     RateWindow<uint64_t> steps_window;
+    // Leases, grants and acknowledgements on this connection; and of them those that it must have by now.
+    uint64_t told = 0, due = 0;
+    Time due_since;
   };
   // A segment that is held here. Its memory is a block of the pool or a slot of its actor's ring.
   struct Held {
@@ -205,6 +208,8 @@ class TrajectoryService {
   bool waits_for_lost() const { return !async_ && options_.run.actors.on_lost == OnLost::kWait; }
   std::vector<GroupTable::Candidate> Candidates() const MILL_REQUIRES(mutex_);
   void TakeFromLost() MILL_REQUIRES(mutex_);
+  void Tell(Actor& actor, LearnerMessage message) MILL_REQUIRES(mutex_);
+  Status OnHeartbeat(Actor& actor, const Heartbeat& heartbeat) MILL_REQUIRES(mutex_);
   void FreeGroupsOf(Actor& actor, bool wait) MILL_REQUIRES(mutex_);
   void VoidGrants(HeldGroup& group) MILL_REQUIRES(mutex_);
   void RenewLease(Actor& actor, HeldGroup& group) MILL_REQUIRES(mutex_);
@@ -214,6 +219,7 @@ class TrajectoryService {
   LeasedGroup Describe(const HeldGroup& group) MILL_REQUIRES(mutex_);
   bool AddGrant(HeldGroup& group, std::map<uint64_t, Grant>& grants) MILL_REQUIRES(mutex_);
   void GrantGroups() MILL_REQUIRES(mutex_);
+  void GiveUpOverdue() MILL_REQUIRES(mutex_);
   void SendGrants(std::map<uint64_t, Grant>& grants) MILL_REQUIRES(mutex_);
   void OpenRound() MILL_REQUIRES(mutex_);
   bool BatchReady() MILL_REQUIRES(mutex_);
@@ -232,6 +238,8 @@ class TrajectoryService {
   uint64_t layout_hash_ = 0;
   std::string layout_text_;
 
+  Mutex publish_mutex_;  // never with the other one
+  std::function<void(const WeightsPtr&)> on_publish_ MILL_GUARDED_BY(publish_mutex_);
   mutable Mutex mutex_;
   CondVar changed_;
   GroupTable table_ MILL_GUARDED_BY(mutex_);
@@ -243,11 +251,11 @@ class TrajectoryService {
   std::deque<Held> queue_ MILL_GUARDED_BY(mutex_);   // taken in, oldest first
   std::vector<Held> batch_ MILL_GUARDED_BY(mutex_);  // being trained on
   WeightsPtr weights_ MILL_GUARDED_BY(mutex_);
-  std::function<void(const WeightsPtr&)> on_publish_ MILL_GUARDED_BY(mutex_);
   uint64_t last_number_ MILL_GUARDED_BY(mutex_) = 0, last_session_ MILL_GUARDED_BY(mutex_) = 0,
                         last_ticket_ MILL_GUARDED_BY(mutex_) = 0;
-  size_t granted_ MILL_GUARDED_BY(mutex_) = 0;     // segments that may come
-  size_t next_grant_ MILL_GUARDED_BY(mutex_) = 0;  // group at which the next round of grants begins
+  double segment_seconds_ MILL_GUARDED_BY(mutex_) = 0;  // from grant to segment, a running mean
+  size_t granted_ MILL_GUARDED_BY(mutex_) = 0;          // segments that may come and are waited for
+  size_t next_grant_ MILL_GUARDED_BY(mutex_) = 0;       // group at which the next round of grants begins
   uint32_t max_policy_lag_ MILL_GUARDED_BY(mutex_) = 0;
   bool round_open_ MILL_GUARDED_BY(mutex_) = false,
                    interrupted_ MILL_GUARDED_BY(mutex_) = false, paused_ MILL_GUARDED_BY(mutex_) = false,

@@ -24,7 +24,7 @@ class WeightsServiceGrpc {
 
   grpc::Service* service();
 
-  // Wakes the watchers. May be called with the trajectory service's lock held.
+  // Wakes the watchers.
   void Announce(const WeightsPtr& weights);
 
   // Ends the watches after the chunk that is underway; new ones are refused.

@@ -123,6 +123,7 @@ void Put(const Heartbeat& from, v1::ActorMessage& to) {
   beat.set_wait_weights_seconds(from.stats.wait_weights_seconds);
   beat.set_wait_credit_seconds(from.stats.wait_credit_seconds);
   beat.set_send_seconds(from.stats.send_seconds);
+  if (from.received.has_value()) beat.set_received(*from.received);
 }
 
 StatusOr<ActorMessage> Get(v1::Heartbeat& from) {
@@ -141,6 +142,7 @@ StatusOr<ActorMessage> Get(v1::Heartbeat& from) {
       from.steps(),       from.segments(),          from.policy_version(),       from.unacknowledged(),
       from.env_seconds(), from.inference_seconds(), from.wait_weights_seconds(), from.wait_credit_seconds(),
       from.send_seconds()};
+  if (from.has_received()) beat.received = from.received();
   return beat;
 }
 
