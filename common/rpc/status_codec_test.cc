@@ -21,6 +21,8 @@ void FillAll(Message& message, int& next) {
     if (field->is_repeated()) {
       if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
         FillAll(*reflection->AddMessage(&message, field), next);
+      } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+        reflection->AddString(&message, field, std::to_string(next));
       } else {
         reflection->AddUInt64(&message, field, static_cast<uint64_t>(next));
       }
