@@ -1,9 +1,9 @@
 #include "actor/weight_subscriber.h"
 
-#include "common/weights.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <xxhash.h>
+#include "common/weights.h"
 
 #include <cstring>
 #include <thread>

@@ -55,7 +55,8 @@ struct ActorStats {
 
 struct Heartbeat {
   ActorStats stats;
-  std::optional<uint64_t> received = std::nullopt;  // leases, grants and acknowledgements of this connection so far
+  std::optional<uint64_t> received =
+      std::nullopt;  // leases, grants and acknowledgements of this connection so far
 };
 
 // The last message of an actor that leaves of its own will; everything it had was sent before.

@@ -1,8 +1,8 @@
 // Codec: messages as bytes and back, in the schema of proto/millrace/v1/trajectory.proto. Plain C++ here;
 // generated types stay in codec.cc. Station: under every transport that leaves the process. Pure functions,
 // any thread. Input is hostile until proven otherwise: nothing here allocates more than a small multiple of
-// what it was given. DataLoss: the bytes are not those that were sent, or are framed as no message of ours is.
-// InvalidArgument, naming the field: they arrived as they were sent, and mean nothing.
+// what it was given. DataLoss: the bytes are not those that were sent, or are framed as no message of ours
+// is. InvalidArgument, naming the field: they arrived as they were sent, and mean nothing.
 #pragma once
 
 #include <cstddef>
