@@ -116,8 +116,7 @@ Status ActorSession::Serve(ActorCrew& crew, const Welcome& welcome, milliseconds
     const StatusOr<LearnerMessage> message = transport_.Receive(std::min(kLook, Until(heartbeat)));
     if (absl::IsDeadlineExceeded(message.status())) continue;
     if (!message.ok()) return draining_ ? absl::OkStatus() : message.status();
-    received_ += std::holds_alternative<Lease>(*message) || std::holds_alternative<Grant>(*message) ||
-                 std::holds_alternative<Ack>(*message);
+    received_ += Weight(*message);
     const Status status = Dispatch(crew, *message);
     if (ended_ || !status.ok()) return status;
   }

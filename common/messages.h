@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -55,8 +56,7 @@ struct ActorStats {
 
 struct Heartbeat {
   ActorStats stats;
-  std::optional<uint64_t> received =
-      std::nullopt;  // leases, grants and acknowledgements of this connection so far
+  std::optional<uint64_t> received = std::nullopt;  // sum of Weight over this connection's messages
 };
 
 // The last message of an actor that leaves of its own will; everything it had was sent before.
@@ -145,5 +145,12 @@ struct Bye {
 };
 
 using LearnerMessage = std::variant<Welcome, Lease, Grant, Ack, WeightsChunk, Drain, Bye>;
+
+// Adds a message to those that wait for a connection. Where one of them can say it as well, it does: the last
+// acknowledgement covers all before it, and grants for the same version are one. So the more there is to say,
+// the fewer messages it takes. What a lease parts stays apart.
+void Enqueue(std::deque<LearnerMessage>& queue, LearnerMessage message);
+// What Heartbeat::received counts of a message; the same for any way to join them.
+uint64_t Weight(const LearnerMessage& message);
 
 }  // namespace millrace

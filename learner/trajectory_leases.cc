@@ -163,7 +163,7 @@ void TrajectoryService::GiveUpOverdue() {
 // All that an actor must have for its work to go on is counted: see OnHeartbeat.
 void TrajectoryService::Tell(Actor& actor, LearnerMessage message) {
   if (actor.link == nullptr) return;
-  ++actor.told;
+  actor.told += Weight(message);
   actor.link->Send(std::move(message));
 }
 

@@ -242,8 +242,9 @@ Status TrajectoryService::OnHeartbeat(Actor& actor, const Heartbeat& heartbeat) 
     actor.due_since = now;
   } else if (now - actor.due_since > lease_) {
     Count("messages_lost");
-    return absl::DataLossError(absl::StrCat("the actor has received ", *heartbeat.received, " messages of ",
-                                            actor.due, " that were sent a lease ago"));
+    return absl::DataLossError(absl::StrCat("the actor has received ", *heartbeat.received,
+                                            " leases and grants of ", actor.due,
+                                            " that were sent a lease ago"));
   }
   return absl::OkStatus();
 }

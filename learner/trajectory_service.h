@@ -157,7 +157,7 @@ class TrajectoryService {
     uint64_t restarts = 0, steps = 0, segments = 0, bytes = 0;
     uint64_t acted_version = 0;  // of the newest step taken in
     RateWindow<uint64_t> steps_window;
-    // Leases, grants and acknowledgements on this connection; and of them those that it must have by now.
+    // Leases and grants on this connection (Weight), and of them those that it must have by now.
     uint64_t told = 0, due = 0;
     Time due_since;
   };

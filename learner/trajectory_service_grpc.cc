@@ -86,6 +86,15 @@ uint64_t CopyHashed(const std::vector<Slice>& slices, size_t offset, std::byte* 
   return XXH3_64bits_digest(&state);
 }
 
+// What makes a message large.
+size_t StateBytes(const LearnerMessage& message) {
+  size_t bytes = 0;
+  if (const auto* lease = std::get_if<Lease>(&message)) {
+    for (const LeasedGroup& group : lease->add) bytes += group.state.size();
+  }
+  return bytes;
+}
+
 // One actor's stream, which is also the service's link to it. gRPC's callbacks and the service's calls come
 // from any thread; operations are started under the mutex, for gRPC never calls back from within them.
 class ActorStream final : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
@@ -108,11 +117,11 @@ class ActorStream final : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>
 
   // ---- ActorLink ----
 
-  void Send(LearnerMessage message) override { Queue(Encode(message), nullptr); }
+  void Send(LearnerMessage message) override { Queue(std::move(message), nullptr); }
   void SendWeights(WeightsPtr) override {}  // they go by the Weights service
   void Close(const Status& why) override {
     const Bye bye{static_cast<int32_t>(why.code()), std::string(why.message())};
-    Queue(Encode(LearnerMessage(bye)), &why);
+    Queue(bye, &why);
   }
 
   // ---- gRPC ----
@@ -136,8 +145,7 @@ class ActorStream final : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>
   void OnWriteDone(bool ok) override {
     MutexLock lock(mutex_);
     writing_ = false;
-    outgoing_bytes_ -= outgoing_.front().Length();
-    outgoing_.pop_front();
+    written_.Clear();
     if (!ok) {
       outgoing_.clear();
       if (!closed_) why_ = absl::UnavailableError("the connection broke");
@@ -174,8 +182,7 @@ class ActorStream final : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>
   }
 
   // With `last`, the final message: the stream ends after it, with that status.
-  void Queue(const std::string& bytes, const Status* last) {
-    const Slice slice(bytes);
+  void Queue(LearnerMessage message, const Status* last) {
     MutexLock lock(mutex_);
     if (closed_) return;
     if (last == nullptr && (outgoing_.size() >= kMaxOutgoing || outgoing_bytes_ >= kMaxOutgoingBytes)) {
@@ -185,8 +192,8 @@ class ActorStream final : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>
       context_->TryCancel();
       return;
     }
-    outgoing_.emplace_back(&slice, 1);
-    outgoing_bytes_ += bytes.size();
+    outgoing_bytes_ += StateBytes(message);
+    Enqueue(outgoing_, std::move(message));
     if (last != nullptr) {
       closed_ = true;
       why_ = *last;
@@ -200,7 +207,11 @@ class ActorStream final : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>
     if (writing_ || finished_) return;
     if (!outgoing_.empty()) {
       writing_ = true;
-      StartWrite(&outgoing_.front());
+      const Slice slice(Encode(outgoing_.front()));
+      written_ = ByteBuffer(&slice, 1);
+      outgoing_bytes_ -= StateBytes(outgoing_.front());
+      outgoing_.pop_front();
+      StartWrite(&written_);
     } else if (closed_) {
       finished_ = true;
       Finish(status_);
@@ -257,8 +268,9 @@ class ActorStream final : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>
 
   mutable Mutex mutex_;
   grpc::Alarm hello_timer_ MILL_GUARDED_BY(mutex_), close_timer_ MILL_GUARDED_BY(mutex_);
-  std::deque<ByteBuffer> outgoing_ MILL_GUARDED_BY(mutex_);  // the first is being written
-  size_t outgoing_bytes_ MILL_GUARDED_BY(mutex_) = 0;
+  std::deque<LearnerMessage> outgoing_ MILL_GUARDED_BY(mutex_);  // that wait for the one being written
+  ByteBuffer written_ MILL_GUARDED_BY(mutex_);
+  size_t outgoing_bytes_ MILL_GUARDED_BY(mutex_) = 0;  // of the states in them
   bool greeted_ MILL_GUARDED_BY(mutex_) = false, writing_ MILL_GUARDED_BY(mutex_) = false;
   bool closed_ MILL_GUARDED_BY(mutex_) = false;  // nothing more is queued or read
   bool finished_ MILL_GUARDED_BY(mutex_) = false, done_ MILL_GUARDED_BY(mutex_) = false;

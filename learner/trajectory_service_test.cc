@@ -425,18 +425,22 @@ TEST(TrajectoryService, AMessageThatNeverArrivedEndsTheConnection) {
   Fixture f;
   FakeActor a(*f.service, "a");
   ASSERT_TRUE(a.Connect().ok());
-  OpenRound(*f.service);  // a lease and a grant
+  OpenRound(*f.service);  // four groups leased and granted
   const auto beat = [&](uint64_t received) {
     f.now += 4s;
     f.service->Tick();
     return f.service->Receive(a.session, Heartbeat{{}, received});
   };
-  for (int i = 0; i < 5; ++i) EXPECT_TRUE(beat(2).ok()) << "all is there";
-  a.SendAll();  // four acknowledgements
-  EXPECT_TRUE(beat(5).ok()) << "they may be on their way";
-  EXPECT_TRUE(beat(5).ok());
-  EXPECT_TRUE(beat(5).ok());
-  EXPECT_TRUE(absl::IsDataLoss(beat(5)));
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(beat(8).ok()) << "all is there";
+  a.SendAll();
+  ASSERT_TRUE(f.service->Take().ok());
+  f.service->Release();
+  f.service->Publish(Weights(1));
+  OpenRound(*f.service);  // four groups granted, of which one arrives
+  EXPECT_TRUE(beat(9).ok()) << "they may be on their way";
+  EXPECT_TRUE(beat(9).ok());
+  EXPECT_TRUE(beat(9).ok());
+  EXPECT_TRUE(absl::IsDataLoss(beat(9)));
   EXPECT_EQ(CounterOf(*f.service, "messages_lost"), 1u);
 }
 
