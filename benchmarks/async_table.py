@@ -52,7 +52,7 @@ def learning(arguments):
         for seed in range(1, arguments.seeds + 1):
             for mode in returns:
                 run, summary = train(folder, arguments.preset, seed, mode, "run.stop_window=0", "eval.every=0",
-                                     steps=arguments.steps)
+                                     *arguments.set, steps=arguments.steps)
                 returns[mode].append(evaluate(run))
                 print(f"{arguments.preset} {mode} seed {seed}: {returns[mode][-1]:.1f} after {summary['steps']} steps, "
                       f"{summary['seconds']:.1f} s", flush=True)
@@ -92,6 +92,7 @@ def main():
     command.add_argument("--preset", default="cartpole")
     command.add_argument("--steps", type=int, default=200000)
     command.add_argument("--seeds", type=int, default=10)
+    command.add_argument("--set", action="append", default=[])
     command = commands.add_parser("speed")
     command.add_argument("--seeds", type=int, default=5)
     command.add_argument("--wait-us", type=int, default=200)
