@@ -240,7 +240,9 @@ std::string ToJson(const BenchResult& r) {
 }
 
 std::string ToText(const BenchResult& r) {
-  const auto number = [&](double x) { return absl::StrFormat(r.rate < 100 ? "%.3f" : "%.0f", x); };
+  const auto number = [&](double x) {
+    return r.rate < 100 ? absl::StrFormat("%.3f", x) : absl::StrFormat("%.0f", x);
+  };
   std::string text =
       absl::StrFormat("%-26s %12s %s   floor %12s   %5.1f%% of it   (%s to %s)\n", r.work, number(r.rate),
                       r.unit, number(r.floor), 100 * r.fraction, number(r.rate_min), number(r.rate_max));
