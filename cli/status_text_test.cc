@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <set>
 #include <sstream>
+#include <string>
+#include <vector>
 
 namespace millrace {
 namespace {
@@ -89,10 +92,14 @@ TEST(StatusJson, HasTheNamesOfTheSchema) {
   ASSERT_TRUE(in);
   std::map<std::string, std::set<std::string>> schema;
   std::string line, message;
-  for (std::smatch m; std::getline(in, line);) {
-    if (std::regex_search(line, m, std::regex(R"(^message (\w+))"))) message = m[1];
-    if (std::regex_search(line, m, std::regex(R"(^  (?:optional |repeated )?\w+ (\w+) = \d+;)")))
-      schema[message].insert(m[1]);
+  while (std::getline(in, line)) {
+    std::istringstream words(line);
+    std::vector<std::string> word{std::istream_iterator<std::string>(words), {}};
+    if (word.size() >= 2 && word[0] == "message") message = word[1];
+    // [optional|repeated] type name = number;
+    const auto equals = std::find(word.begin(), word.end(), "=");
+    const bool field = line.rfind("  ", 0) == 0 && equals != word.end() && equals - word.begin() >= 2;
+    if (field && word[0].rfind("//", 0) != 0) schema[message].insert(*std::prev(equals));
   }
   const auto names = [](const Json& json) {
     std::set<std::string> keys;
