@@ -85,7 +85,11 @@ class Program {
   }
 
  private:
+#if defined(__SANITIZE_ADDRESS__)
+  static constexpr int kPatienceMs = 500'000;  // without a word; a sanitized program takes ten times as long
+#else
   static constexpr int kPatienceMs = 120'000;  // without a word
+#endif
 
   bool ReadMore() {
     pollfd fd = {out_, POLLIN, 0};
