@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "actor/env_pool.h"
+#include "cli/bench_timing.h"
 #include "cli/bench_transport.h"
 #include "common/nearest.h"
 #include "common/resource_usage.h"
@@ -21,16 +22,10 @@
 namespace millrace {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-double Since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
+using bench::Clock;
+using bench::Median;
+using bench::Since;
+using bench::Summarize;
 
 // GFLOP/s of all threads at once.
 double FmaPeakOfAll(ThreadPool& threads) {
@@ -100,12 +95,6 @@ RunOptions OptionsFor(const PpoWork& work) {
   options.ppo.minibatch_size = static_cast<uint32_t>(work.minibatch);
   options.ppo.epochs = static_cast<uint32_t>(work.epochs);
   return options;
-}
-
-void Summarize(std::vector<double> rates, BenchResult& result) {
-  result.rate = Median(rates);
-  result.rate_min = *std::min_element(rates.begin(), rates.end());
-  result.rate_max = *std::max_element(rates.begin(), rates.end());
 }
 
 // Rollout and update, again and again; the FMA peak is measured between them, so that both see the same

@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "cli/bench_timing.h"
 #include "cli/bench_wire.h"
 #include "common/rpc/raw_stream_grpc.h"
 #include "kernels/core/cpu_kernel_set.h"
@@ -27,16 +28,10 @@ extern char** environ;
 namespace millrace {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double Since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
+using bench::Clock;
+using bench::Median;
+using bench::Since;
+using bench::Summarize;
 
 struct Size {
   const char* name;
@@ -101,9 +96,7 @@ StatusOr<BenchResult> RunSegments(const Size& size, TransportKind kind, const Be
   }
   BenchResult result;
   result.unit = "bytes/s";
-  result.rate = Median(rates);
-  result.rate_min = *std::min_element(rates.begin(), rates.end());
-  result.rate_max = *std::max_element(rates.begin(), rates.end());
+  Summarize(rates, result);
   result.floor = Median(anchors);
   result.fraction = result.rate / result.floor;
   const double steps = size.shape.steps * size.shape.rows;
@@ -136,9 +129,7 @@ StatusOr<BenchResult> RunWeights(TransportKind kind, const BenchOptions& options
   }
   BenchResult result;
   result.unit = "ms";
-  result.rate = Median(times);
-  result.rate_min = *std::min_element(times.begin(), times.end());
-  result.rate_max = *std::max_element(times.begin(), times.end());
+  Summarize(times, result);
   result.floor = 1000 * static_cast<double>(kBytes) / CopyRate(kBytes, 0.2);
   result.fraction = result.floor / result.rate;
   result.details = {{"weights_bytes", static_cast<double>(kBytes)},
@@ -185,9 +176,7 @@ StatusOr<BenchResult> RunPair(const std::vector<std::string>& work, const std::v
   }
   BenchResult result;
   result.unit = "steps/s";
-  result.rate = Median(rates);
-  result.rate_min = *std::min_element(rates.begin(), rates.end());
-  result.rate_max = *std::max_element(rates.begin(), rates.end());
+  Summarize(rates, result);
   result.floor = Median(anchors);
   result.fraction = Median(ratios);
   return result;

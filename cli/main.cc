@@ -6,17 +6,7 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "common/cpu_check.h"
-
-namespace {
-
-template <class... Fs>
-struct Overloaded : Fs... {
-  using Fs::operator()...;
-};
-template <class... Fs>
-Overloaded(Fs...) -> Overloaded<Fs...>;
-
-}  // namespace
+#include "common/overloaded.h"
 
 int main(int argc, char** argv) {
   using namespace millrace;

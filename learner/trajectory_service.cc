@@ -5,19 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/overloaded.h"
 #include "common/row_groups.h"
-#include "xxhash.h"
 
 namespace millrace {
 namespace {
-
-// Goes through every kind of message.
-template <class... Fs>
-struct Overloaded : Fs... {
-  using Fs::operator()...;
-};
-template <class... Fs>
-Overloaded(Fs...) -> Overloaded<Fs...>;
 
 constexpr uint64_t kMiB = 1 << 20;
 constexpr size_t kMostActors = 4096;
