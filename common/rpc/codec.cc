@@ -367,12 +367,12 @@ class Walker {
 // checksum lets one damaged packet in 65,536 pass, and a grant with another number could stall an actor for
 // ever.
 constexpr char kCheckTag = 15 << 3 | 1;  // fixed64
-constexpr size_t kCheckBytes = 1 + sizeof(uint64_t);
 
 Status VerifyCheck(std::string_view bytes, std::string_view what) {
 #ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION  // or the fuzzer would see nothing behind it
   static_cast<void>(bytes), static_cast<void>(what);
 #else
+  constexpr size_t kCheckBytes = 1 + sizeof(uint64_t);
   uint64_t check = 0;
   const size_t covered = bytes.size() - std::min(bytes.size(), kCheckBytes);
   const bool there = bytes.size() >= kCheckBytes && bytes[covered] == kCheckTag;
