@@ -33,7 +33,7 @@ StatusOr<std::unique_ptr<ActorCrew>> ActorCrew::Make(const RunOptions& options, 
       GroupRows(static_cast<int>(options.env.rows), static_cast<int>(options.env.group_rows));
   // Made to learn the environment's spec; groups are made when they are leased.
   MILL_ASSIGN_OR_RETURN(const auto first, LeasedRows::Make(options.env, options.run.seed, 0, rows[0],
-                                                           static_cast<int>(options.ppo.horizon)));
+                                                           static_cast<int>(Horizon(options))));
   auto crew = std::unique_ptr<ActorCrew>(new ActorCrew(options, first->group().spec(), first->layout()));
   for (int i = 0; i < threads; ++i) crew->counters_.push_back(std::make_unique<Counters>());
   for (int i = 0; i < threads; ++i) {
@@ -73,7 +73,7 @@ Status ActorCrew::BeginRows(const LeaseBook::Task& task) {
   if (rows == nullptr || task.state.empty()) {  // numbers of episodes begin at zero in new rows only
     MILL_ASSIGN_OR_RETURN(
         rows, LeasedRows::Make(options_.env, options_.run.seed, task.first_row, static_cast<int>(task.rows),
-                               static_cast<int>(options_.ppo.horizon)));
+                               static_cast<int>(Horizon(options_))));
   }
   return rows->Begin(task.state, task.next_step);
 }

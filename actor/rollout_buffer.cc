@@ -20,8 +20,9 @@ StatusOr<RolloutBuffer> RolloutBuffer::Make(const EnvSpec& spec, int steps,
   // Untouched pages of the side tables stay unbacked, so the tables' bounds cost address space only.
   buffer.memory_.reset(static_cast<std::byte*>(std::aligned_alloc(64, buffer.bytes_)));
   if (buffer.memory_ == nullptr) {
-    return absl::ResourceExhaustedError(absl::StrCat("the rollout needs ", buffer.bytes_ >> 20,
-                                                     " MiB; use fewer env.rows or a shorter ppo.horizon"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the rollout needs ", buffer.bytes_ >> 20,
+                     " MiB; use fewer env.rows or a shorter horizon (ppo.horizon, sac.horizon)"));
   }
   std::byte* at = buffer.memory_.get();
   for (SegmentView& slot : buffer.slots_) {

@@ -116,7 +116,7 @@ Status BenchActor::Greet(const std::string& name) {
   MILL_ASSIGN_OR_RETURN(const RunOptions run, ParseConfig(welcome->config));
   MILL_ASSIGN_OR_RETURN(const auto group,
                         RowGroup::Make(run.env, 1, 0, static_cast<int>(run.env.group_rows)));
-  const auto steps = static_cast<int>(run.ppo.horizon), rows = group->rows();
+  const auto steps = static_cast<int>(Horizon(run)), rows = group->rows();
   layout_ = std::make_unique<SegmentLayout>(
       group->spec(), steps, rows, SegmentLayout::FinalCapacity(group->spec().max_episode_steps, steps, rows),
       group->row_state_bytes());

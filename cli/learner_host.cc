@@ -84,7 +84,7 @@ StatusOr<std::unique_ptr<Trainer>> LearnerHost::MakeTrainer(const RunOptions& op
     service.spec = sample->spec();
     service.row_state_bytes = sample->row_state_bytes();
   }
-  const int steps = static_cast<int>(options.ppo.horizon);  // the first group is the largest
+  const int steps = static_cast<int>(Horizon(options));  // the first group is the largest
   segment_bytes_ =
       SegmentLayout(service.spec, steps, groups[0],
                     SegmentLayout::FinalCapacity(service.spec.max_episode_steps, steps, groups[0]),

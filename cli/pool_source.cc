@@ -9,8 +9,8 @@
 namespace millrace {
 
 StatusOr<std::unique_ptr<PoolSource>> PoolSource::Make(const RunOptions& options, ThreadPool& threads) {
-  MILL_ASSIGN_OR_RETURN(auto pool, EnvPool::Make(options.env, options.run.seed,
-                                                 static_cast<int>(options.ppo.horizon), threads));
+  MILL_ASSIGN_OR_RETURN(
+      auto pool, EnvPool::Make(options.env, options.run.seed, static_cast<int>(Horizon(options)), threads));
   std::vector<int> batch_rows = GroupRows(pool->rows(), static_cast<int>(options.env.group_rows));
   return std::unique_ptr<PoolSource>(
       new PoolSource(std::move(pool), std::move(batch_rows), threads.threads()));

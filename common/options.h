@@ -45,7 +45,7 @@ struct EnvSection {
   uint32_t frame_stack = 1;
   bool normalize_obs = false;  // running mean and variance of fresh frames
   double clip_obs = 0;         // after normalisation, to [-clip_obs, clip_obs]; 0: off
-  bool scale_reward = false;   // by the deviation of the discounted return (discount ppo.gamma)
+  bool scale_reward = false;   // by the deviation of the discounted return (ppo.gamma, sac.gamma)
   double clip_reward = 0;      // after scaling, to [-clip_reward, clip_reward]; 0: off
   uint32_t step_wait_us = 0;   // microseconds that each step waits: stands in for a slow environment
   bool clip_actions = true;    // Box actions are clipped to the bounds before the environment sees them
@@ -89,6 +89,54 @@ struct PpoSection {
   bool operator==(const PpoSection&) const = default;
 };
 
+struct SacSection {
+  uint32_t horizon = 1;       // steps a row in one segment
+  uint32_t batch_size = 256;  // transitions of one gradient step
+  double gamma = 0.99;
+  double tau = 0.005;            // of the target critics' average
+  double updates_per_step = 1;   // gradient steps an agent step, any ratio; 0: by replay.samples_per_insert
+  uint64_t random_steps = 1000;  // agent steps, over all rows, that are acted uniformly at random
+  double actor_learning_rate = 3e-4;
+  double critic_learning_rate = 3e-4;
+  double alpha_learning_rate = 3e-4;
+  bool auto_alpha = true;
+  double alpha = 1.0;  // the entropy's weight: at the start, or throughout
+  bool auto_target_entropy = true;
+  double target_entropy = 0;  // nats, where it is not automatic
+  uint32_t policy_delay = 1;  // gradient steps of the critics to one of the policy
+  uint32_t target_interval = 1;
+  uint32_t critics = 2;
+  uint32_t critic_subset = 2;           // of them in the target's minimum, drawn each gradient step
+  bool layer_norm = false;              // in the critics
+  std::vector<uint32_t> critic_hidden;  // empty: policy.hidden
+  double max_grad_norm = 0;             // 0: off
+  uint32_t activation_checkpoint = 0;   // every so many layers; 0: off
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_eps = 1e-8;
+  double max_q_ratio = 100;  // |Q| over the largest discounted return that rewards allow
+  double max_alpha = 1000;
+  uint32_t batch_min = 0, batch_max = 0;  // async: what is ready within these; both 0: batch_size
+
+  bool operator==(const SacSection&) const = default;
+};
+
+struct ReplaySection {
+  uint64_t capacity = 1'000'000;  // transitions
+  uint64_t min_size = 1000;       // transitions before the first gradient step
+  uint32_t n_step = 1;
+  bool prioritized = false;
+  double alpha = 0.6;  // exponent of the priorities
+  double beta = 0.4;   // exponent of the importance weights at the start, moving linearly
+  double beta_end = 1.0;
+  double priority_eps = 1e-6;
+  std::string file;               // memory-mapped; empty: in memory
+  double samples_per_insert = 0;  // transitions sampled to one added; 0: by sac.updates_per_step
+  double error_band = 0;          // samples that the ratio may be off by; 0: one batch of inserts
+
+  bool operator==(const ReplaySection&) const = default;
+};
+
 struct EvalSection {
   uint64_t every = 0;  // environment steps between evaluations while training; 0: none
   uint32_t episodes = 100;
@@ -99,6 +147,7 @@ struct EvalSection {
 struct CheckpointSection {
   uint32_t every = 100;  // updates; 0: only at the end
   uint32_t keep = 3;     // the newest that stay, besides the best
+  bool replay = false;   // sac: the replay's content too
 
   bool operator==(const CheckpointSection&) const = default;
 };
@@ -138,6 +187,8 @@ struct RunOptions {
   EnvSection env;
   PolicySection policy;
   PpoSection ppo;
+  SacSection sac;
+  ReplaySection replay;
   EvalSection eval;
   CheckpointSection checkpoint;
   MetricsSection metrics;
@@ -146,5 +197,23 @@ struct RunOptions {
 
   bool operator==(const RunOptions&) const = default;
 };
+
+// What rollouts, transports and statistics ask of whichever algorithm runs.
+inline bool IsSac(const RunOptions& options) {
+  return options.algorithm == "sac";
+}
+// Steps of each row in one segment.
+inline uint32_t Horizon(const RunOptions& options) {
+  return IsSac(options) ? options.sac.horizon : options.ppo.horizon;
+}
+// The discount a step.
+inline double Gamma(const RunOptions& options) {
+  return IsSac(options) ? options.sac.gamma : options.ppo.gamma;
+}
+// Sac: gradient steps an agent step, from whichever of the two settings has it.
+inline double UpdatesPerStep(const RunOptions& options) {
+  return options.sac.updates_per_step > 0 ? options.sac.updates_per_step
+                                          : options.replay.samples_per_insert / options.sac.batch_size;
+}
 
 }  // namespace millrace

@@ -28,7 +28,7 @@ TrajectoryService::TrajectoryService(TrajectoryServiceOptions options)
       lease_(static_cast<int64_t>(options_.run.actors.lease_seconds * 1000)),
       heartbeat_(std::clamp<int64_t>(lease_.count() / 4, 20, 1000)),
       table_(
-          options_.spec, static_cast<int>(options_.run.ppo.horizon),
+          options_.spec, static_cast<int>(Horizon(options_.run)),
           GroupRows(static_cast<int>(options_.run.env.rows), static_cast<int>(options_.run.env.group_rows)),
           options_.row_state_bytes, async_),
       pool_(table_.max_segment_bytes(), 0),
@@ -50,7 +50,7 @@ Status TrajectoryService::SetBounds() {
     return absl::InvalidArgumentError(
         absl::StrCat("learner.queue_mib: ", limit / kMiB, " MiB do not hold the ", batch_size_,
                      " segments of one batch; set it to ", (table_.block_bytes() + kMiB - 1) / kMiB,
-                     " or more, or lower env.rows or ppo.horizon"));
+                     " or more, or lower env.rows or the horizon (ppo.horizon, sac.horizon)"));
   }
   const auto widest =
       static_cast<size_t>(*std::max_element(table_.block_rows().begin(), table_.block_rows().end()));

@@ -66,11 +66,53 @@ void VisitFields(Options& options, Visitor&& visit) {
   MILL_FIELD(ppo.adam_eps);
   MILL_FIELD(ppo.weight_decay);
 
+  MILL_FIELD(sac.horizon);
+  MILL_FIELD(sac.batch_size);
+  MILL_FIELD(sac.gamma);
+  MILL_FIELD(sac.tau);
+  MILL_FIELD(sac.updates_per_step);
+  MILL_FIELD(sac.random_steps);
+  MILL_FIELD(sac.actor_learning_rate);
+  MILL_FIELD(sac.critic_learning_rate);
+  MILL_FIELD(sac.alpha_learning_rate);
+  MILL_FIELD(sac.auto_alpha);
+  MILL_FIELD(sac.alpha);
+  MILL_FIELD(sac.auto_target_entropy);
+  MILL_FIELD(sac.target_entropy);
+  MILL_FIELD(sac.policy_delay);
+  MILL_FIELD(sac.target_interval);
+  MILL_FIELD(sac.critics);
+  MILL_FIELD(sac.critic_subset);
+  MILL_FIELD(sac.layer_norm);
+  MILL_FIELD(sac.critic_hidden);
+  MILL_FIELD(sac.max_grad_norm);
+  MILL_FIELD(sac.activation_checkpoint);
+  MILL_FIELD(sac.adam_beta1);
+  MILL_FIELD(sac.adam_beta2);
+  MILL_FIELD(sac.adam_eps);
+  MILL_FIELD(sac.max_q_ratio);
+  MILL_FIELD(sac.max_alpha);
+  MILL_FIELD(sac.batch_min);
+  MILL_FIELD(sac.batch_max);
+
+  MILL_FIELD(replay.capacity);
+  MILL_FIELD(replay.min_size);
+  MILL_FIELD(replay.n_step);
+  MILL_FIELD(replay.prioritized);
+  MILL_FIELD(replay.alpha);
+  MILL_FIELD(replay.beta);
+  MILL_FIELD(replay.beta_end);
+  MILL_FIELD(replay.priority_eps);
+  MILL_FIELD(replay.file);
+  MILL_FIELD(replay.samples_per_insert);
+  MILL_FIELD(replay.error_band);
+
   MILL_FIELD(eval.every);
   MILL_FIELD(eval.episodes);
 
   MILL_FIELD(checkpoint.every);
   MILL_FIELD(checkpoint.keep);
+  MILL_FIELD(checkpoint.replay);
 
   MILL_FIELD(metrics.every);
   MILL_FIELD(metrics.tensorboard);

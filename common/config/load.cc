@@ -220,11 +220,12 @@ class Reader {
   }
 
   // Lists are of whole numbers (policy.hidden); a list replaces the one before it. An empty one cannot be
-  // told from an absent one in protobuf, so it is refused here.
+  // told from an absent one in protobuf, so it is refused where it would not mean the same.
   Status ReadList(const YAML::Node& node, Message* message, const FieldDescriptor& field,
                   const std::string& path, const YAML::Mark& mark) {
     MILL_CHECK(field.cpp_type() == FieldDescriptor::CPPTYPE_UINT32);
-    if (!node.IsSequence() || node.size() == 0) {
+    const bool may_be_empty = field.options().GetExtension(v1::rule).empty();
+    if (!node.IsSequence() || (node.size() == 0 && !may_be_empty)) {
       return Error(mark, path,
                    absl::StrCat("expected a list of whole numbers like [64, 64], got ",
                                 node.IsSequence() ? "an empty one" : Describe(node)));
@@ -372,6 +373,10 @@ StatusOr<RunOptions> LoadConfig(std::string_view text, std::string_view file_nam
     MILL_RETURN_IF_ERROR(config_internal::ReadOverride(override_text, &config, &origins));
   }
   RunOptions options = config_internal::FromProto(config);
+  // Who sets the limiter's own ratio need not take back the default of the other.
+  if (options.replay.samples_per_insert > 0 && !origins.Given("sac.updates_per_step")) {
+    options.sac.updates_per_step = 0;
+  }
   MILL_RETURN_IF_ERROR(config_internal::ValidateWithOrigins(options, origins));
   return options;
 }

@@ -38,15 +38,14 @@ void AppendPaths(const Descriptor& section, absl::string_view prefix, std::vecto
   }
 }
 
-// A key in the wrong section is the mistake that no edit distance finds: `gamma` at the top is ppo.gamma.
+// A key in the wrong section is the mistake that no edit distance finds: `epochs` at the top is ppo.epochs,
+// and `gamma` one of two.
 std::string SameKeyElsewhere(const std::vector<std::string>& paths, absl::string_view key) {
-  std::string found;
+  std::vector<std::string> found;
   for (const std::string& path : paths) {
-    if (!absl::EndsWith(path, absl::StrCat(".", key))) continue;
-    if (!found.empty()) return "";
-    found = path;
+    if (absl::EndsWith(path, absl::StrCat(".", key))) found.push_back(path);
   }
-  return found;
+  return found.size() > 2 ? "" : absl::StrJoin(found, " or ");
 }
 
 }  // namespace

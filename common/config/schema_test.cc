@@ -38,6 +38,8 @@ TEST(Schema, EveryPlainMemberIsInTheSchema) {
   EXPECT_EQ(CountMembers<EnvSection>(), v1::EnvSection::descriptor()->field_count());
   EXPECT_EQ(CountMembers<PolicySection>(), v1::PolicySection::descriptor()->field_count());
   EXPECT_EQ(CountMembers<PpoSection>(), v1::PpoSection::descriptor()->field_count());
+  EXPECT_EQ(CountMembers<SacSection>(), v1::SacSection::descriptor()->field_count());
+  EXPECT_EQ(CountMembers<ReplaySection>(), v1::ReplaySection::descriptor()->field_count());
   EXPECT_EQ(CountMembers<EvalSection>(), v1::EvalSection::descriptor()->field_count());
   EXPECT_EQ(CountMembers<CheckpointSection>(), v1::CheckpointSection::descriptor()->field_count());
   EXPECT_EQ(CountMembers<MetricsSection>(), v1::MetricsSection::descriptor()->field_count());

@@ -82,7 +82,7 @@ std::string OneLine(absl::string_view text) {
 }
 
 Status CheckRun(const RunOptions& o, const Origins& origins) {
-  const std::vector<std::string> algorithms = {"ppo"};
+  const std::vector<std::string> algorithms = {"ppo", "sac"};
   if (std::find(algorithms.begin(), algorithms.end(), o.algorithm) == algorithms.end()) {
     return origins.Error("algorithm", absl::StrCat("unknown algorithm ", Quoted(o.algorithm),
                                                    "; known: ", absl::StrJoin(algorithms, ", "),
@@ -173,7 +173,8 @@ Status ValidateWithOrigins(const RunOptions& options, const Origins& origins) {
   MILL_RETURN_IF_ERROR(CheckRun(options, origins));
   MILL_RETURN_IF_ERROR(CheckEnv(options, origins));
   MILL_RETURN_IF_ERROR(CheckPolicy(options, origins));
-  MILL_RETURN_IF_ERROR(CheckPpo(options, origins));
+  if (!IsSac(options)) MILL_RETURN_IF_ERROR(CheckPpo(options, origins));
+  MILL_RETURN_IF_ERROR(CheckAlgorithm(options, origins));
   return CheckLearner(options, origins);
 }
 

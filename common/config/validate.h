@@ -33,6 +33,9 @@ class Origins {
   std::map<std::string, std::string> places_;
 };
 
+// The rules of algorithm sac and its replay, and that no setting was given that the algorithm does not read.
+Status CheckAlgorithm(const RunOptions& options, const Origins& origins);
+
 Status ValidateWithOrigins(const RunOptions& options, const Origins& origins);
 
 }  // namespace millrace::config_internal

@@ -33,7 +33,7 @@ Hello HelloOf(const std::string& name, uint64_t incarnation) {
 StatusOr<SegmentLayout> LayoutOf(const Welcome& welcome) {
   MILL_ASSIGN_OR_RETURN(const RunOptions run, ParseConfig(welcome.config));
   const int rows = GroupRows(static_cast<int>(run.env.rows), static_cast<int>(run.env.group_rows))[0];
-  const int steps = static_cast<int>(run.ppo.horizon);
+  const int steps = static_cast<int>(Horizon(run));
   MILL_ASSIGN_OR_RETURN(const auto group, RowGroup::Make(run.env, run.run.seed, 0, rows));
   const EnvSpec& spec = group->spec();
   SegmentLayout layout(spec, steps, rows, SegmentLayout::FinalCapacity(spec.max_episode_steps, steps, rows),

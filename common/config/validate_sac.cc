@@ -1,0 +1,181 @@
+// What a configuration of algorithm sac must satisfy beyond the (rule) of each field.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/config/config.h"
+#include "common/config/fields.h"
+#include "common/config/validate.h"
+
+namespace millrace::config_internal {
+namespace {
+
+const char* Whose(const Origins& origins, const char* key) {
+  return origins.Given(key) ? "" : " (the default)";
+}
+
+// Settings of no consequence under the other algorithm: whole sections (they end with a point) and single
+// keys.
+constexpr std::array kPpoOnly = {
+    "ppo.", "policy.shared", "policy.log_std_init", "learner.correction", "learner.rho_bar", "learner.c_bar"};
+constexpr std::array kSacOnly = {"sac.", "replay.", "checkpoint.replay"};
+
+template <size_t N>
+bool Among(const std::array<const char*, N>& list, absl::string_view path) {
+  return std::any_of(list.begin(), list.end(), [path](absl::string_view entry) {
+    return absl::EndsWith(entry, ".") ? absl::StartsWith(path, entry) : path == entry;
+  });
+}
+
+// A run's config.yaml has every key, so only a value that differs from the default counts as a wish.
+Status CheckReadSettings(const RunOptions& o, const Origins& origins) {
+  const RunOptions defaults;
+  Status status;
+  VisitFields(o, [&](absl::string_view path, const auto& value) {
+    if (!status.ok() || !(IsSac(o) ? Among(kPpoOnly, path) : Among(kSacOnly, path))) return;
+    const std::string key(path);
+    VisitFields(defaults, [&](absl::string_view other, const auto& usual) {
+      if constexpr (std::is_same_v<decltype(value), decltype(usual)>) {
+        if (other != path || value == usual || !origins.Given(key)) return;
+        status =
+            origins.Error(key, absl::StrCat("has no effect with algorithm ", o.algorithm,
+                                            "; remove it, or set algorithm to ", IsSac(o) ? "ppo" : "sac"));
+      }
+    });
+  });
+  return status;
+}
+
+Status CheckNetworks(const RunOptions& o, const Origins& origins) {
+  constexpr size_t kMostLayers = 16;
+  if (o.sac.critic_hidden.size() > kMostLayers) {
+    return origins.Error("sac.critic_hidden",
+                         absl::StrCat("has ", o.sac.critic_hidden.size(), " layers; at most ", kMostLayers));
+  }
+  if (o.sac.critic_subset > o.sac.critics) {
+    return origins.Error(
+        "sac.critic_subset",
+        absl::StrCat(o.sac.critic_subset, Whose(origins, "sac.critic_subset"), " is more than sac.critics, ",
+                     o.sac.critics, "; lower sac.critic_subset or raise sac.critics"));
+  }
+  return absl::OkStatus();
+}
+
+Status CheckAlpha(const RunOptions& o, const Origins& origins) {
+  if (o.sac.auto_alpha && o.sac.alpha == 0) {
+    return origins.Error(
+        "sac.alpha",
+        "0 cannot be tuned, for its logarithm is; give a start above 0, or sac.auto_alpha=false");
+  }
+  if (o.sac.alpha > o.sac.max_alpha) {
+    return origins.Error(
+        "sac.alpha",
+        absl::StrCat(FormatNumber(o.sac.alpha), Whose(origins, "sac.alpha"), " is more than sac.max_alpha, ",
+                     FormatNumber(o.sac.max_alpha), "; lower sac.alpha or raise sac.max_alpha"));
+  }
+  if (o.sac.auto_target_entropy && o.sac.target_entropy != 0) {
+    return origins.Error("sac.target_entropy",
+                         "has no effect with sac.auto_target_entropy; set that to false");
+  }
+  return absl::OkStatus();
+}
+
+Status CheckAdaptiveBatch(const RunOptions& o, const Origins& origins) {
+  const uint32_t low = o.sac.batch_min, high = o.sac.batch_max;
+  if (low == 0 && high == 0) return absl::OkStatus();
+  const char* key = origins.Given("sac.batch_min") ? "sac.batch_min" : "sac.batch_max";
+  if (o.mode != RunMode::kAsync) {
+    return origins.Error(
+        key,
+        "a batch of what is ready differs from run to run, so mode sync excludes it; set mode "
+        "to async, or remove it and choose sac.batch_size");
+  }
+  if (low == 0 || high == 0) {
+    return origins.Error(key, "needs the other of sac.batch_min and sac.batch_max; set both, or neither");
+  }
+  if (low > high) {
+    return origins.Error("sac.batch_min", absl::StrCat(low, " is more than sac.batch_max, ", high));
+  }
+  return absl::OkStatus();
+}
+
+// The replay must hold what one step of training asks of it.
+Status CheckCapacity(const RunOptions& o, const Origins& origins) {
+  const ReplaySection& r = o.replay;
+  const auto refuse = [&](const std::string& what, uint64_t least) {
+    return origins.Error("replay.capacity",
+                         absl::StrCat(r.capacity, Whose(origins, "replay.capacity"), " is less than ", what,
+                                      "; raise it to ", least, " or more"));
+  };
+  const uint64_t batch = std::max(o.sac.batch_size, o.sac.batch_max);
+  if (r.capacity < batch) return refuse(absl::StrCat("a batch, ", batch, " transitions"), batch);
+  // A row's newest n transitions wait for their last reward while its next segment comes in.
+  const uint64_t window = uint64_t{o.env.rows} * (uint64_t{o.sac.horizon} + r.n_step);
+  if (r.capacity < window) {
+    return refuse(absl::StrCat("the n-step window, env.rows ", o.env.rows, " x (sac.horizon ", o.sac.horizon,
+                               " + replay.n_step ", r.n_step, ") = ", window, " transitions"),
+                  window);
+  }
+  if (r.capacity < r.min_size) {
+    return refuse(absl::StrCat("replay.min_size, ", r.min_size, Whose(origins, "replay.min_size"),
+                               ": the first gradient step would never come"),
+                  r.min_size);
+  }
+  return absl::OkStatus();
+}
+
+Status CheckRatio(const RunOptions& o, const Origins& origins) {
+  const double per_insert = o.replay.samples_per_insert, updates = o.sac.updates_per_step;
+  if (per_insert > 0 && updates > 0) {
+    return origins.Error("replay.samples_per_insert",
+                         absl::StrCat("sac.updates_per_step, ", FormatNumber(updates),
+                                      ", sets this ratio too; set one of them to 0"));
+  }
+  if (per_insert == 0 && updates == 0) {
+    return origins.Error(
+        "sac.updates_per_step",
+        "0 never takes a gradient step; give a ratio above 0 here or in replay.samples_per_insert");
+  }
+  // A side may go on while the ratio stays within the band: a band below one batch of either stops both.
+  const double ratio = UpdatesPerStep(o) * o.sac.batch_size;
+  const double inserts = static_cast<double>(o.env.rows) * o.sac.horizon * ratio;
+  const double batch = std::max(o.sac.batch_size, o.sac.batch_max);
+  const double least = std::max(inserts, batch);
+  if (o.replay.error_band > 0 && o.replay.error_band < least) {
+    return origins.Error("replay.error_band",
+                         absl::StrCat(FormatNumber(o.replay.error_band),
+                                      " samples can never be kept, for one batch of inserts asks for ",
+                                      FormatNumber(std::ceil(inserts)), " and one gradient step takes ",
+                                      FormatNumber(batch), "; raise it to ", FormatNumber(std::ceil(least)),
+                                      " or more, or to 0, which chooses it"));
+  }
+  return absl::OkStatus();
+}
+
+Status CheckSac(const RunOptions& o, const Origins& origins) {
+  const uint64_t batch = uint64_t{o.env.rows} * o.sac.horizon;
+  constexpr uint64_t kMostSamples = std::numeric_limits<int32_t>::max();
+  if (batch > kMostSamples) {
+    return origins.Error("sac.horizon",
+                         absl::StrCat("env.rows ", o.env.rows, " x sac.horizon ", o.sac.horizon, " = ", batch,
+                                      " transitions at once are too many; at most ", kMostSamples));
+  }
+  MILL_RETURN_IF_ERROR(CheckNetworks(o, origins));
+  MILL_RETURN_IF_ERROR(CheckAlpha(o, origins));
+  MILL_RETURN_IF_ERROR(CheckAdaptiveBatch(o, origins));
+  MILL_RETURN_IF_ERROR(CheckCapacity(o, origins));
+  return CheckRatio(o, origins);
+}
+
+}  // namespace
+
+Status CheckAlgorithm(const RunOptions& options, const Origins& origins) {
+  if (IsSac(options)) MILL_RETURN_IF_ERROR(CheckSac(options, origins));
+  return CheckReadSettings(options, origins);
+}
+
+}  // namespace millrace::config_internal
