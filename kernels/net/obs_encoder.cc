@@ -30,8 +30,12 @@ void ObsEncoder::SetStatistics(const double* mean, const double* variance) {
   }
 }
 
-void ObsEncoder::Convert(size_t array, const std::byte* in, float* out) const {
-  const int n = arrays_[array].elements();
+void ObsEncoder::ConvertPart(int array, int first, int elements, const std::byte* in, float* out) const {
+  const auto a = static_cast<size_t>(array);
+  ConvertValues(a, elements, in, out + offset_[a] + first);
+}
+
+void ObsEncoder::ConvertValues(size_t array, int n, const std::byte* in, float* out) const {
   switch (arrays_[array].dtype) {
     case DType::kF32:
       std::memcpy(out, in, static_cast<size_t>(n) * sizeof(float));

@@ -29,6 +29,11 @@ class ObsEncoder {
   // The row as raw f32, before normalisation: what running statistics are made of.
   void RawRow(const SegmentView& segment, int t, int row, float* out) const;
 
+  // A row whose arrays lie apart or in parts (frames of a stack): `elements` values of array `array` from
+  // `first` on, raw, into the row `out`: [width]; when all are there, Finish normalises and clips it.
+  void ConvertPart(int array, int first, int elements, const std::byte* in, float* out) const;
+  void Finish(float* out) const { Normalize(out); }
+
   // Per-feature statistics, from double: inv_std = 1 / sqrt(variance + 1e-8).
   void SetStatistics(const double* mean, const double* variance);
   // As they were last set, to the bit; mean 0 and variance 1 before. [width]
@@ -36,7 +41,10 @@ class ObsEncoder {
   const std::vector<double>& variance() const { return variance64_; }
 
  private:
-  void Convert(size_t array, const std::byte* in, float* out) const;
+  void Convert(size_t array, const std::byte* in, float* out) const {
+    ConvertValues(array, arrays_[array].elements(), in, out);
+  }
+  void ConvertValues(size_t array, int n, const std::byte* in, float* out) const;
   void Normalize(float* x) const;
 
   std::vector<ArraySpec> arrays_;

@@ -15,7 +15,8 @@ enum class Purpose : uint32_t {
   kShuffle = 4,
   kEnv = 5,
   kEval = 6,
-  kTest = 7
+  kTest = 7,
+  kReplay = 8
 };
 
 struct Philox4 {

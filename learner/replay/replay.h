@@ -1,0 +1,183 @@
+// Replay: the steps that an off-policy learner learns from, and the batches drawn of them. Station: replay,
+// between segment_queue and train_step. Owner: the learner of the algorithm. Threads: Add, UpdatePriorities
+// and Load by one thread while nobody else is inside; SampleRows and SampleSequences by any number at a time.
+//
+// A lane is the stream of one row of one row group. It is stored as slots in order: a slot has an observation
+// and, where a step was taken there, action, reward and how it ended. The observation after a step is the
+// next slot's, so none is stored twice. Behind a truncated step stands a slot with the episode's real final
+// observation and no step; behind a terminated one the next episode begins at once. The lane's newest slot,
+// its head, has no step yet. Where a row's stream breaks (a step that is not valid, a group begun anew), the
+// head stays without one and a new run of the lane begins. So a window of n steps needs one rule: it stops at
+// a terminated step and before a slot without a step.
+//
+// Lanes take memory by the page of slots from one ring; the oldest page goes when the capacity is reached or
+// none is free. So groups may come at run time, and each page has only three words of its own. A draw is a
+// random slot, drawn again until it has a step.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/segment.h"
+#include "common/spec.h"
+#include "common/status.h"
+#include "kernels/net/obs_encoder.h"
+#include "learner/replay/layout.h"
+#include "learner/replay/memory.h"
+
+namespace millrace {
+
+struct ReplayOptions {
+  uint64_t capacity = 1'000'000;  // transitions
+  int rows = 1;                   // of all groups, as far as they are known; more may come
+  int frame_stack = 1;            // of env.frame_stack
+  int n_step = 1;
+  double gamma = 0.99;
+  int batch_size = 256;  // the largest that will be drawn
+  uint64_t seed = 1;
+  std::string file;  // the slots lie in this file, mapped; empty: in memory
+  // Bytes that may still be used; tests give their own. Null: AvailableMemory.
+  std::function<uint64_t()> available_memory;
+};
+
+// Where a batch goes, in memory of the caller. What is null is not written.
+struct ReplayBatch {
+  int rows = 0;
+  int ld = 0;                    // floats from one row of x and next_x to the next
+  float* x = nullptr;            // [rows, ld]: encoded observation, then for Box the action on [-1, 1]
+  float* next_x = nullptr;       // [rows, ld]: encoded observation that the target bootstraps from; no action
+  int32_t* action = nullptr;     // [rows, A], discrete kinds
+  float* reward = nullptr;       // [rows]: sum of gamma^i r_i over the k steps of the window
+  float* discount = nullptr;     // [rows]: gamma^k, or 0 where the window terminated
+  float* weight = nullptr;       // [rows]: importance; 1 where drawn uniformly
+  uint32_t* index = nullptr;     // [rows]: slots, for UpdatePriorities
+  uint8_t* mask = nullptr;       // [rows, outputs]
+  uint8_t* next_mask = nullptr;  // [rows, outputs]; all allowed at an episode's final observation
+};
+
+class Replay {
+ public:
+  static constexpr uint64_t kAnyStep = ~uint64_t{0};
+
+  // Bytes that a replay of these options takes.
+  static StatusOr<uint64_t> Bytes(const ReplayOptions& options, const EnvSpec& spec);
+  // Borrows the encoder, whose statistics may change between two calls of the replay. InvalidArgument for
+  // options that make no sense together; ResourceExhausted with the figures where memory does not suffice;
+  // for `file` as MapReplayFile.
+  static StatusOr<std::unique_ptr<Replay>> Make(const ReplayOptions& options, const EnvSpec& spec,
+                                                const ObsEncoder& encoder);
+
+  // Stores all valid steps of the segment. `first_step`: agent steps that the group's rows had done before
+  // it, where the caller knows; a row goes on with its run if that follows and its first observation is the
+  // one that the row's head has, else it begins a new run. InvalidArgument for a segment of other shapes, or
+  // when so many rows do not fit the capacity.
+  Status Add(const SegmentView& segment, uint32_t group, uint64_t first_step = kAnyStep);
+
+  uint64_t size() const { return size_; }    // transitions that can be drawn
+  uint64_t added() const { return added_; }  // since the beginning
+  uint64_t capacity() const { return options_.capacity; }
+  uint64_t bytes() const { return bytes_; }
+  bool can_sample() const { return size_ > 0; }
+
+  // Fills rows [first, first + count) of the batch, of draw number `draw`. Which items, and all bits, follow
+  // from (seed, draw, row) and the content; not from how the rows are cut. There must be something to draw.
+  void SampleRows(uint64_t draw, float beta, const ReplayBatch& batch, int first, int count) const;
+  void Sample(uint64_t draw, float beta, const ReplayBatch& batch) const {
+    SampleRows(draw, beta, batch, 0, batch.rows);
+  }
+
+ private:
+  // In a slot's byte of flags.
+  static constexpr uint8_t kStep = 1;        // it has action and reward
+  static constexpr uint8_t kDrawable = 2;    // and the frames before it that its stack needs
+  static constexpr uint8_t kTerminated = 4;  // the episode ended with it; nothing to bootstrap from
+  static constexpr uint8_t kBegin = 8;       // first slot of a run
+  static constexpr uint32_t kNone = ~uint32_t{0};
+
+  struct Page {
+    uint32_t lane = kNone, next = kNone, previous = kNone;
+  };
+  struct Lane {
+    uint32_t page = kNone;  // kNone: closed, the next step begins a run
+    uint32_t head = kNone;  // slot
+    uint64_t next_step = kAnyStep;
+  };
+  struct Group {
+    uint32_t first_lane = 0, rows = 0;
+  };
+  struct Window {  // what a draw reads
+    uint32_t next = 0;
+    float reward = 0, discount = 0;
+  };
+
+  // How much of each thing the options ask for.
+  struct Plan {
+    uint32_t page_slots = 1, pages = 0;
+    uint64_t slots_bytes = 0, side_bytes = 0;  // behind each other
+    uint64_t flags_at = 0, pages_at = 0;       // in the side
+  };
+  static StatusOr<Plan> MakePlan(const ReplayOptions& options, const ReplayLayout& layout);
+
+  Replay(const ReplayOptions& options, const ObsEncoder& encoder, ReplayLayout layout, const Plan& plan,
+         ReplayMemory memory);
+  void SetActionScale(const ActionSpec& action);
+
+  std::byte* SlotAt(uint32_t slot) const { return slots_ + static_cast<size_t>(slot) * layout_.stride; }
+  uint32_t PageOf(uint32_t slot) const { return slot >> page_shift_; }
+  uint32_t Next(uint32_t slot) const {
+    const uint32_t next = slot + 1;
+    return (next & page_mask_) != 0 ? next : pages_[PageOf(slot)].next << page_shift_;
+  }
+  // kNone before the first slot of a page whose previous one is gone.
+  uint32_t Previous(uint32_t slot) const;
+
+  // Writing (replay.cc).
+  Status CheckShapes(const SegmentView& segment) const;
+  void IndexFinals(const SegmentView& segment);
+  StatusOr<uint32_t> LanesOf(uint32_t group, uint32_t rows);
+  void AddRow(Lane& lane, const SegmentView& segment, int row, uint64_t first_step);
+  bool Continues(const Lane& lane, const SegmentView& segment, int row, uint64_t first_step) const;
+  void BeginRun(Lane& lane, const SegmentView& segment, int t, int row);
+  void FinishStep(Lane& lane, const SegmentView& segment, int t, int row);
+  void PushObs(Lane& lane, const SegmentView& segment, int t, int row, int frame, uint8_t flags);
+  void CopyMask(uint32_t slot, const SegmentView& segment, int t, int row);
+  void PushFinal(Lane& lane, const SegmentView& segment, int entry);
+  uint32_t PushSlot(Lane& lane, uint8_t flags);
+  void DealPage(Lane& lane);
+  void EvictOldest();
+  void Undraw(uint32_t slot);
+  bool HasStack(uint32_t slot) const;
+
+  // Reading (replay_sample.cc).
+  uint32_t DrawUniform(uint64_t draw, int row) const;
+  Window WindowOf(uint32_t slot) const;
+  void Prefetch(uint32_t slot) const;
+  void EncodeObs(uint32_t slot, float* out) const;
+  void GatherRow(uint32_t slot, const ReplayBatch& batch, int row) const;
+
+  const ReplayOptions options_;
+  const ObsEncoder& encoder_;
+  const ReplayLayout layout_;
+  ReplayMemory memory_;
+  uint64_t bytes_ = 0;
+  std::byte* slots_ = nullptr;  // [pages * page_slots, stride]
+  uint8_t* flags_ = nullptr;    // [pages * page_slots]
+  Page* pages_ = nullptr;       // [page_count]
+  uint32_t page_count_ = 0, page_shift_ = 0, page_mask_ = 0;
+  uint32_t oldest_ = 0, used_pages_ = 0;  // the ring: used pages begin at oldest
+  uint64_t size_ = 0, added_ = 0;
+
+  std::vector<Lane> lanes_;
+  std::map<uint32_t, Group> groups_;
+  std::vector<int32_t> final_of_;  // [T * N] of the segment being added: entry of its final observation or -1
+
+  bool box_ = false;
+  std::vector<float> action_scale_, action_shift_, action_bound_;  // [A] unit = a * scale + shift, clamped
+  std::vector<double> gamma_power_;                                // [n_step + 1]
+};
+
+}  // namespace millrace

@@ -1,0 +1,129 @@
+// Reading of the replay: draws, windows of n steps, and the gather into a batch.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/ops/philox.h"
+#include "learner/replay/replay.h"
+
+namespace millrace {
+namespace {
+
+constexpr int kChunk = 32;         // rows drawn before they are gathered, so that their memory is on its way
+constexpr uint32_t kTries = 4096;  // blocks of random words after which a draw walks on to the next step
+constexpr size_t kLine = 64;
+constexpr size_t kPrefetchBytes =
+    1024;  // of a longer slot the processor sees itself that it is read in order
+
+uint64_t Scale(uint32_t hi, uint32_t lo, uint64_t below) {
+  const uint64_t word = static_cast<uint64_t>(hi) << 32 | lo;
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(word) * below >> 64);
+}
+
+}  // namespace
+
+uint32_t Replay::DrawUniform(uint64_t draw, int row) const {
+  const uint64_t slots = static_cast<uint64_t>(used_pages_) << page_shift_;
+  const auto slot_of = [&](uint64_t i) {
+    uint64_t page = oldest_ + (i >> page_shift_);
+    if (page >= page_count_) page -= page_count_;
+    return static_cast<uint32_t>(page << page_shift_ | (i & page_mask_));
+  };
+  uint64_t i = 0;
+  for (uint32_t block = 0; block < kTries; ++block) {
+    const Philox4 words = PhiloxAt(options_.seed, Purpose::kReplay, static_cast<uint32_t>(row), draw, block);
+    for (int half = 0; half < 4; half += 2) {
+      i = Scale(words.v[half], words.v[half + 1], slots);
+      const uint32_t slot = slot_of(i);
+      if ((flags_[slot] & kDrawable) != 0) return slot;
+    }
+  }
+  while ((flags_[slot_of(i)] & kDrawable) == 0) i = i + 1 == slots ? 0 : i + 1;
+  return slot_of(i);
+}
+
+Replay::Window Replay::WindowOf(uint32_t slot) const {
+  Window window;
+  double reward = 0;
+  for (int k = 0;; ++k) {
+    float r;
+    std::memcpy(&r, SlotAt(slot) + layout_.reward_at, sizeof(r));
+    reward += gamma_power_[static_cast<size_t>(k)] * r;
+    window.reward = static_cast<float>(reward);
+    if ((flags_[slot] & kTerminated) != 0) {
+      window.next = slot;  // there is nothing to bootstrap from; any memory that can be read will do
+      return window;
+    }
+    slot = Next(slot);
+    if (k + 1 == options_.n_step || (flags_[slot] & kStep) == 0) {
+      window.next = slot;
+      window.discount = static_cast<float>(gamma_power_[static_cast<size_t>(k) + 1]);
+      return window;
+    }
+  }
+}
+
+void Replay::Prefetch(uint32_t slot) const {
+  const std::byte* at = SlotAt(slot);
+  const size_t bytes = std::min(layout_.stride + layout_.observation_bytes, kPrefetchBytes);
+  for (size_t i = 0; i < bytes; i += kLine) __builtin_prefetch(at + i);
+  __builtin_prefetch(at + bytes - 1);
+}
+
+void Replay::EncodeObs(uint32_t slot, float* out) const {
+  for (int frame = layout_.frames - 1; frame >= 0; --frame) {
+    for (size_t a = 0; a < layout_.arrays.size(); ++a) {
+      const ReplayLayout::Array& array = layout_.arrays[a];
+      encoder_.ConvertPart(static_cast<int>(a), frame * array.frame_elements, array.frame_elements,
+                           SlotAt(slot) + array.at, out);
+    }
+    if (frame > 0 && (flags_[slot] & kBegin) == 0) slot = Previous(slot);
+  }
+  encoder_.Finish(out);
+}
+
+void Replay::GatherRow(uint32_t slot, const ReplayBatch& batch, int row) const {
+  const auto r = static_cast<size_t>(row), ld = static_cast<size_t>(batch.ld);
+  const size_t width = layout_.action_bytes / sizeof(float);
+  const std::byte* from = SlotAt(slot);
+  const Window window = WindowOf(slot);
+  if (batch.x != nullptr) {
+    float* x = batch.x + r * ld;
+    EncodeObs(slot, x);
+    if (box_) {
+      float* action = x + encoder_.width();
+      std::memcpy(action, from + layout_.action_at, layout_.action_bytes);
+      for (size_t d = 0; d < width; ++d) {
+        const float unit = action[d] * action_scale_[d] + action_shift_[d];
+        action[d] = std::min(std::max(unit, -action_bound_[d]), action_bound_[d]);
+      }
+    }
+  }
+  if (batch.next_x != nullptr) EncodeObs(window.next, batch.next_x + r * ld);
+  if (batch.action != nullptr) {
+    std::memcpy(batch.action + r * width, from + layout_.action_at, layout_.action_bytes);
+  }
+  if (batch.reward != nullptr) batch.reward[r] = window.reward;
+  if (batch.discount != nullptr) batch.discount[r] = window.discount;
+  if (batch.weight != nullptr) batch.weight[r] = 1.0f;
+  if (batch.index != nullptr) batch.index[r] = slot;
+  const size_t outputs = layout_.mask_bytes;
+  if (batch.mask != nullptr) std::memcpy(batch.mask + r * outputs, from + layout_.mask_at, outputs);
+  if (batch.next_mask != nullptr) {
+    std::memcpy(batch.next_mask + r * outputs, SlotAt(window.next) + layout_.mask_at, outputs);
+  }
+}
+
+void Replay::SampleRows(uint64_t draw, float /*beta*/, const ReplayBatch& batch, int first, int count) const {
+  MILL_CHECK(size_ > 0);
+  uint32_t slots[kChunk];
+  for (int begin = first; begin < first + count; begin += kChunk) {
+    const int n = std::min(kChunk, first + count - begin);
+    for (int i = 0; i < n; ++i) {
+      slots[i] = DrawUniform(draw, begin + i);
+      Prefetch(slots[i]);
+    }
+    for (int i = 0; i < n; ++i) GatherRow(slots[i], batch, begin + i);
+  }
+}
+
+}  // namespace millrace
