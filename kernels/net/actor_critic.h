@@ -3,10 +3,10 @@
 // buffers of the caller, activations a Workspace a thread. Immutable after construction, safe to share
 // between threads.
 //
-// A tower is a chain of hidden layers and one output layer. Separate networks are two towers (policy with
-// `outputs` columns, value with 1); a shared one is a single tower with outputs + 1 columns, the value last,
-// so that its backward pass is one chain as well. Weights are [in, out] row-major; every tensor starts at a
-// multiple of 16 floats.
+// Towers and layout are those of Mlp. Separate networks are two towers (policy with `outputs` columns, value
+// with 1); a shared one is a single tower with outputs + 1 columns, the value last, so that its backward pass
+// is one chain as well. A squashed policy has twice the columns, means and then log-deviations. A policy
+// without a value is its own tower only.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/options.h"
+#include "kernels/net/mlp.h"
 
 namespace millrace {
 
@@ -25,12 +26,9 @@ struct ActorCriticSpec {
   bool shared = false;
   int outputs = 0;        // logits, or a Gaussian's means
   bool gaussian = false;  // adds the parameter vector log_std [outputs]
-};
-
-struct ParameterTensor {
-  std::string name;  // "policy/0/weight", "value/2/bias", "log_std"
-  size_t offset;     // floats into the flat buffer
-  int rows, cols;    // a bias and log_std have one row
+  bool squashed = false;  // a tanh-Gaussian: log_std is the network's, too; excludes `gaussian`
+  bool value = true;      // false: no value; excludes `shared`
+  int policy_columns() const { return squashed ? 2 * outputs : outputs; }
 };
 
 class ActorCritic {
@@ -40,8 +38,8 @@ class ActorCritic {
    public:
     Workspace(const ActorCritic& net, int max_rows);
     // Set by Forward. The caller writes the gradients of its loss with the same leading dimensions before
-    // Backward.
-    float* logits = nullptr;  // [rows, outputs], leading dimension logits_ld
+    // Backward. value and dvalue are null where the network has no value.
+    float* logits = nullptr;  // [rows, policy_columns()], leading dimension logits_ld
     float* value = nullptr;   // [rows], leading dimension value_ld
     float* dlogits = nullptr;
     float* dvalue = nullptr;
@@ -49,20 +47,14 @@ class ActorCritic {
 
    private:
     friend class ActorCritic;
-    struct Layer {
-      float* y;    // [rows, out]
-      float* pre;  // [rows, out] before the activation, where its gradient needs it; else null
-    };
-    std::vector<float> memory_;
-    std::vector<std::vector<Layer>> layers_;  // [tower][layer]
-    std::vector<float*> doutput_;             // [tower]: [rows, out of the last layer]
-    float* dhidden_[2] = {nullptr, nullptr};  // [rows, widest], alternating
-    int max_rows_;
+    Mlp::Workspace mlp_;
   };
 
   explicit ActorCritic(const ActorCriticSpec& spec);
 
   const ActorCriticSpec& spec() const { return spec_; }
+  // The towers alone: its parameters are the first of the flat buffer, its packed weights all of them.
+  const Mlp& mlp() const { return mlp_; }
   size_t parameter_floats() const { return parameters_; }
   const std::vector<ParameterTensor>& tensors() const { return tensors_; }
   // Floats in the flat buffer at log_std, or null when the policy is not Gaussian.
@@ -75,9 +67,9 @@ class ActorCritic {
   // Weights in the form that GEMMs read, [packed_floats()]: made anew whenever parameters change. Packing is
   // cut into pack_tasks() independent pieces, so that threads can share it. `with_gradients` also packs what
   // Backward reads.
-  size_t packed_floats() const { return packed_; }
-  int pack_tasks(bool with_gradients) const;
-  void Pack(int task, const float* parameters, float* packed) const;
+  size_t packed_floats() const { return mlp_.packed_floats(); }
+  int pack_tasks(bool with_gradients) const { return mlp_.pack_tasks(with_gradients); }
+  void Pack(int task, const float* parameters, float* packed) const { mlp_.Pack(task, parameters, packed); }
   void PackAll(const float* parameters, float* packed, bool with_gradients) const;
 
   // x: [rows, inputs], leading dimension ldx. Fills the workspace's logits and value.
@@ -90,29 +82,14 @@ class ActorCritic {
   // written. The gradient of log_std is the loss's own business.
   void Backward(const float* packed, const float* x, int ldx, int rows, Workspace& w, float* gradients) const;
   // Multiply-adds for one row: forward, and forward plus backward.
-  double ForwardMacs() const;
-  double TrainMacs() const;
+  double ForwardMacs() const { return mlp_.ForwardMacs(); }
+  double TrainMacs() const { return mlp_.TrainMacs(); }
 
  private:
-  struct Layer {
-    int in, out;
-    Activation activation;
-    size_t weight, bias;               // floats into the parameters
-    size_t packed, packed_transposed;  // floats into the packed buffer
-  };
-  using Tower = std::vector<Layer>;
-
-  size_t AddTensor(std::string name, int rows, int cols);
-  void AddTower(const std::string& name, int outputs);
-  void ForwardTower(size_t tower, const float* parameters, const float* packed, const float* x, int ldx,
-                    int rows, Workspace& w) const;
-  void BackwardTower(size_t tower, const float* packed, const float* x, int ldx, int rows, Workspace& w,
-                     float* gradients) const;
-
   ActorCriticSpec spec_;
-  std::vector<Tower> towers_;
+  Mlp mlp_;
   std::vector<ParameterTensor> tensors_;
-  size_t parameters_ = 0, packed_ = 0, log_std_ = 0;
+  size_t parameters_ = 0, log_std_ = 0;
 };
 
 }  // namespace millrace
