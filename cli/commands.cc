@@ -18,6 +18,7 @@
 #include "common/config/config.h"
 #include "common/file_system.h"
 #include "common/resource_usage.h"
+#include "learner/make_learner.h"
 
 namespace millrace {
 namespace {
@@ -69,7 +70,7 @@ StatusOr<Evaluated> EvaluateRun(const EvalCommand& command) {
   RunOptions small = options;
   small.env.rows = 1;
   MILL_ASSIGN_OR_RETURN(const auto group, RowGroup::Make(small.env, 1, 0, 1));
-  MILL_ASSIGN_OR_RETURN(const auto learner, PpoLearner::Make(small, group->spec(), {1}, threads));
+  MILL_ASSIGN_OR_RETURN(const auto learner, MakeLearner(small, group->spec(), {1}, threads));
   MILL_RETURN_IF_ERROR(RestoreWeights(checkpoint, *learner));
   Evaluated evaluated;
   MILL_ASSIGN_OR_RETURN(evaluated.result,

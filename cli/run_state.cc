@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -14,10 +15,6 @@ namespace millrace {
 namespace {
 
 using Json = nlohmann::json;
-
-std::vector<uint64_t> Shape(const std::vector<int>& shape) {
-  return {shape.begin(), shape.end()};
-}
 
 // Doubles must come back as the same bits; JSON numbers of nlohmann do, but not infinities.
 double Number(const Json& json, const char* key) {
@@ -36,18 +33,32 @@ Status OtherRun(const Checkpoint& checkpoint, const Status& status) {
                    "env.* must be as they were"));
 }
 
-Status CopyState(const Checkpoint& checkpoint, const PpoLearner::StateTensor& tensor) {
-  size_t n = 1;
-  for (int d : tensor.shape) n *= static_cast<size_t>(d);
+Status CopyState(const Checkpoint& checkpoint, const StateTensor& tensor) {
+  const size_t n = tensor.elements();
   const NamedTensor* found = checkpoint.content.Find(tensor.name);
-  if (found != nullptr && found->shape != Shape(tensor.shape)) {
+  if (found != nullptr && found->shape != tensor.shape) {
     return OtherRun(checkpoint, absl::InvalidArgumentError(
                                     absl::StrCat("tensor ", tensor.name, " is ", DescribeTensor(*found))));
   }
-  const Status status = tensor.f32 != nullptr
-                            ? CopyTensor(checkpoint.content, tensor.name, std::span<float>(tensor.f32, n))
-                            : CopyTensor(checkpoint.content, tensor.name, std::span<double>(tensor.f64, n));
+  const auto copy = [&](auto* to) {
+    using T = std::remove_pointer_t<decltype(to)>;
+    return CopyTensor(checkpoint.content, tensor.name, std::span<T>(to, n));
+  };
+  const Status status = tensor.f32 != nullptr   ? copy(tensor.f32)
+                        : tensor.f64 != nullptr ? copy(tensor.f64)
+                        : tensor.i64 != nullptr ? copy(tensor.i64)
+                                                : copy(reinterpret_cast<uint8_t*>(tensor.bytes));
   return status.ok() ? status : OtherRun(checkpoint, status);
+}
+
+NamedTensor View(const StateTensor& tensor) {
+  const auto view = [&](const auto* from) {
+    return MakeTensor(tensor.name, std::span(from, tensor.elements()), tensor.shape);
+  };
+  if (tensor.f32 != nullptr) return view(tensor.f32);
+  if (tensor.f64 != nullptr) return view(tensor.f64);
+  if (tensor.i64 != nullptr) return view(tensor.i64);
+  return view(reinterpret_cast<const uint8_t*>(tensor.bytes));
 }
 
 }  // namespace
@@ -91,19 +102,9 @@ bool RunState::InStep(const RunOptions& options, const RowStates& rows) {
                     [](int a, uint32_t b) { return static_cast<uint32_t>(a) == b; });
 }
 
-CheckpointData RunState::Pack(const RunOptions& options, PpoLearner& learner, const RowStates& rows) const {
+CheckpointData RunState::Pack(const RunOptions& options, Learner& learner, const RowStates& rows) const {
   CheckpointData data;
-  for (const PpoLearner::StateTensor& tensor : learner.State()) {
-    size_t n = 1;
-    for (int d : tensor.shape) n *= static_cast<size_t>(d);
-    if (tensor.f32 != nullptr) {
-      data.tensors.push_back(
-          MakeTensor(tensor.name, std::span<const float>(tensor.f32, n), Shape(tensor.shape)));
-    } else {
-      data.tensors.push_back(
-          MakeTensor(tensor.name, std::span<const double>(tensor.f64, n), Shape(tensor.shape)));
-    }
-  }
+  for (const StateTensor& tensor : learner.State()) data.tensors.push_back(View(tensor));
   uint64_t row_count = 0, agent_steps = 0;
   for (const uint32_t n : rows.group_rows) row_count += n;
   for (const uint64_t step : rows.next_step) agent_steps = std::max(agent_steps, step);
@@ -193,13 +194,15 @@ static StatusOr<RowStates> ReadRows(const Checkpoint& checkpoint, const RunOptio
   return states;
 }
 
-Status RunState::Restore(const Checkpoint& checkpoint, const RunOptions& options, PpoLearner& learner,
+Status RunState::Restore(const Checkpoint& checkpoint, const RunOptions& options, Learner& learner,
                          RolloutSource& source) {
   for (const NamedTensor& tensor : checkpoint.content.tensors) {
-    if (tensor.shape.size() == 1) learner.ResizeState(tensor.name, tensor.shape[0]);
+    if (tensor.shape.empty()) continue;
+    if (const Status status = learner.ResizeState(tensor.name, tensor.shape[0]); !status.ok()) {
+      return OtherRun(checkpoint, status);
+    }
   }
-  for (const PpoLearner::StateTensor& tensor : learner.State())
-    MILL_RETURN_IF_ERROR(CopyState(checkpoint, tensor));
+  for (const StateTensor& tensor : learner.State()) MILL_RETURN_IF_ERROR(CopyState(checkpoint, tensor));
   const auto it = checkpoint.content.metadata.find("counters");
   const Json counters =
       it == checkpoint.content.metadata.end() ? Json() : Json::parse(it->second, nullptr, false);
@@ -225,10 +228,9 @@ Status RunState::Restore(const Checkpoint& checkpoint, const RunOptions& options
   return absl::OkStatus();
 }
 
-Status RestoreWeights(const Checkpoint& checkpoint, PpoLearner& learner) {
-  for (const PpoLearner::StateTensor& tensor : learner.State()) {
-    if (absl::StartsWith(tensor.name, "adam_") || tensor.name == "statistics/reward") continue;
-    MILL_RETURN_IF_ERROR(CopyState(checkpoint, tensor));
+Status RestoreWeights(const Checkpoint& checkpoint, Learner& learner) {
+  for (const StateTensor& tensor : learner.State()) {
+    if (tensor.warm) MILL_RETURN_IF_ERROR(CopyState(checkpoint, tensor));
   }
   learner.Loaded(0, 0);
   return absl::OkStatus();

@@ -9,7 +9,7 @@
 #include "common/checkpoint.h"
 #include "common/options.h"
 #include "common/status.h"
-#include "learner/ppo.h"
+#include "learner/learner.h"
 #include "learner/rollout_source.h"
 
 namespace millrace {
@@ -55,7 +55,7 @@ struct RunState {
 
   // Calls `write` with everything a run needs to go on; the views in it live as long as the call.
   template <class Write>
-  auto WithCheckpoint(const RunOptions& options, PpoLearner& learner, const RolloutSource& source,
+  auto WithCheckpoint(const RunOptions& options, Learner& learner, const RolloutSource& source,
                       const Write& write) {
     const RowStates rows = source.SaveRows();
     const std::vector<int64_t> group_rows(rows.group_rows.begin(), rows.group_rows.end());
@@ -73,18 +73,18 @@ struct RunState {
     return write(data);
   }
   // InvalidArgument naming the tensor when the checkpoint is of another network or other environments.
-  Status Restore(const Checkpoint& checkpoint, const RunOptions& options, PpoLearner& learner,
+  Status Restore(const Checkpoint& checkpoint, const RunOptions& options, Learner& learner,
                  RolloutSource& source);
 
  private:
   Status RestoreEpisodes(const Checkpoint& checkpoint, uint64_t total);
-  CheckpointData Pack(const RunOptions& options, PpoLearner& learner, const RowStates& rows) const;
+  CheckpointData Pack(const RunOptions& options, Learner& learner, const RowStates& rows) const;
   // All groups are known, equally far, and as the options divide the rows: then the rows alone are saved.
   static bool InStep(const RunOptions& options, const RowStates& rows);
 };
 
 // Loads weights and statistics only, for evaluation and warm start; the optimizer and the counters stay new.
-Status RestoreWeights(const Checkpoint& checkpoint, PpoLearner& learner);
+Status RestoreWeights(const Checkpoint& checkpoint, Learner& learner);
 
 // Opens a checkpoint: `run_or_file` itself where that is a .safetensors file, else one of that run. `which`:
 // "best" (the latest where the run has none), "latest", or the name of a file in its checkpoints/ or

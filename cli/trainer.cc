@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/pool_source.h"
 #include "common/resource_usage.h"
+#include "learner/make_learner.h"
 
 namespace millrace {
 namespace {
@@ -57,7 +58,7 @@ StatusOr<std::unique_ptr<Trainer>> Trainer::Make(const RunOptions& options) {
   MILL_ASSIGN_OR_RETURN(auto source, PoolSource::Make(options, *trainer->threads_));
   MILL_RETURN_IF_ERROR(ValidateForEnv(options, source->spec()));
   MILL_ASSIGN_OR_RETURN(trainer->learner_,
-                        PpoLearner::Make(options, source->spec(), source->batch_rows(), *trainer->threads_));
+                        MakeLearner(options, source->spec(), source->batch_rows(), *trainer->threads_));
   trainer->source_ = std::move(source);
   return trainer;
 }
@@ -67,7 +68,7 @@ StatusOr<std::unique_ptr<Trainer>> Trainer::Make(const RunOptions& options, cons
                                                  std::unique_ptr<RolloutSource> source) {
   MILL_RETURN_IF_ERROR(ValidateForEnv(options, spec));
   auto trainer = std::unique_ptr<Trainer>(new Trainer(options));
-  MILL_ASSIGN_OR_RETURN(trainer->learner_, PpoLearner::Make(options, spec, batch_rows, *trainer->threads_));
+  MILL_ASSIGN_OR_RETURN(trainer->learner_, MakeLearner(options, spec, batch_rows, *trainer->threads_));
   trainer->source_ = std::move(source);
   return trainer;
 }
@@ -124,36 +125,22 @@ void Trainer::NoteTarget() {
   state_.target_seconds = state_.seconds;
 }
 
-static void FillLosses(const PpoReport& report, MetricsRow& row) {
-  row.policy_loss = report.policy_loss;
-  row.value_loss = report.value_loss;
-  row.entropy = report.entropy;
-  row.approx_kl = report.approx_kl;
-  row.approx_kl_k1 = report.approx_kl_k1;
-  row.clip_fraction = report.clip_fraction;
-  row.rho_clip_fraction = report.rho_clip_fraction;
-  row.policy_lag_mean = report.policy_lag_mean;
-  row.policy_lag_max = report.policy_lag_max;
-  row.explained_variance = report.explained_variance;
-  row.grad_norm = report.grad_norm;
-  row.learning_rate = report.learning_rate;
-  row.clip_range = report.clip_range;
-}
-
 StatusOr<MetricsRow> Trainer::Iterate() {
   MetricsRow row;
+  row.algorithm = IsSac(options_) ? MetricsOf::kSac : MetricsOf::kPpo;
   const Clock::time_point begin = Clock::now();
   const double progress = static_cast<double>(state_.steps) / static_cast<double>(options_.run.steps);
   MILL_ASSIGN_OR_RETURN(const Rollout rollout, source_->Collect(learner_->policy()));
   const Clock::time_point collected = Clock::now();
   const bool drop = !rollout.fault.ok();
   if (drop && options_.run.on_nonfinite == OnNonfinite::kStop) return rollout.fault;
-  PpoReport report;
   if (drop) {
     ++state_.updates_skipped;
     learner_->SkipUpdate(rollout.segments, rollout.groups);
   } else {
-    MILL_ASSIGN_OR_RETURN(report, learner_->Update(rollout.segments, progress, rollout.groups));
+    MILL_ASSIGN_OR_RETURN(const LearnerReport report,
+                          learner_->Update(rollout.segments, progress, rollout.groups));
+    static_cast<LearnerMetrics&>(row) = report;
     state_.updates_skipped += static_cast<uint64_t>(report.skipped);
   }
   const Clock::time_point updated = Clock::now();
@@ -172,7 +159,6 @@ StatusOr<MetricsRow> Trainer::Iterate() {
   row.ms_update = Millis(updated - collected);
   row.ms_rest = total - row.ms_rollout - row.ms_update;
   row.steps_per_second = 1000.0 * static_cast<double>(steps) / std::max(total, 1e-6);
-  if (!drop) FillLosses(report, row);
   row.updates_skipped = state_.updates_skipped;
   return row;
 }

@@ -13,7 +13,7 @@
 #include "common/options.h"
 #include "common/status.h"
 #include "kernels/core/thread_pool.h"
-#include "learner/ppo.h"
+#include "learner/learner.h"
 #include "learner/rollout_source.h"
 
 namespace millrace {
@@ -41,10 +41,10 @@ class Trainer {
   // Evaluation by the run's seed; the same episodes every time, none of them a training episode.
   StatusOr<EvalResult> EvaluateNow(bool (*stop)() = nullptr);
 
-  // Takes over what may change while a run goes on; between two updates. Errors as PpoLearner::Apply's.
+  // Takes over what may change while a run goes on; between two updates. Errors as Learner::Apply's.
   Status Apply(const RunOptions& options);
 
-  PpoLearner& learner() { return *learner_; }
+  Learner& learner() { return *learner_; }
   RolloutSource& source() { return *source_; }
   RunState& state() { return state_; }
   const RunOptions& options() const { return options_; }
@@ -63,7 +63,7 @@ class Trainer {
   RunOptions options_;
   std::unique_ptr<ThreadPool> threads_;
   std::unique_ptr<RolloutSource> source_;
-  std::unique_ptr<PpoLearner> learner_;
+  std::unique_ptr<Learner> learner_;
   RunState state_;
 };
 

@@ -8,6 +8,7 @@ namespace millrace {
 std::string_view FormatMetrics(const MetricsRow& row, std::span<char, kMaxMetricsLine> buffer) {
   TextCursor out(buffer);
   for (const MetricsField& field : kMetricsFields) {
+    if (!field.In(row)) continue;
     out.Put(out.text().empty() ? "{\"" : ",\"");
     out.Put(field.name);
     out.Put("\":");

@@ -18,10 +18,43 @@
 
 namespace millrace {
 
-// One update. A NaN is "not known" (no episode ended yet): null in the file, no point in TensorBoard.
-struct MetricsRow {
+// Whose a number is; a line has those of its run's algorithm.
+enum class MetricsOf : uint64_t { kAny, kPpo, kSac };
+
+// What the learner measures in an update. A NaN is "not known" or another algorithm's.
+struct LearnerMetrics {
   static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
+  MetricsOf algorithm = MetricsOf::kPpo;
+  double entropy = kUnknown;
+  double grad_norm = kUnknown;        // before clipping; sac: of the critics
+  double policy_lag_mean = kUnknown;  // mode: async
+  double policy_lag_max = kUnknown;
+
+  double policy_loss = kUnknown;
+  double value_loss = kUnknown;
+  double approx_kl = kUnknown;
+  double approx_kl_k1 = kUnknown;
+  double clip_fraction = kUnknown;
+  double rho_clip_fraction = kUnknown;  // mode: async with V-trace
+  double explained_variance = kUnknown;
+  double learning_rate = 0;
+  double clip_range = 0;
+
+  double critic_loss = kUnknown;
+  double actor_loss = kUnknown;
+  double alpha = kUnknown;
+  double q_mean = kUnknown;
+  uint64_t gradient_steps = 0;           // since the run began
+  uint64_t replay_size = 0;              // transitions
+  double samples_per_insert = kUnknown;  // since the run began
+  double insert_wait_share = kUnknown;   // of the update's time: what came in waited for gradient steps
+  double sample_wait_share = kUnknown;   // gradient steps waited for what was to come in
+  double prefetch_share = kUnknown;      // batches were gathered, beside gradient steps
+};
+
+// One update, or the mean of several.
+struct MetricsRow : LearnerMetrics {
   uint64_t update = 0;
   uint64_t steps = 0;           // environment steps since the run began
   double seconds = 0;           // since the run began, resumed parts included
@@ -35,20 +68,7 @@ struct MetricsRow {
   double return_min = kUnknown;
   double return_max = kUnknown;
   double length_mean = kUnknown;
-  uint64_t episodes = 0;  // that ended in this update
-  double policy_loss = kUnknown;
-  double value_loss = kUnknown;
-  double entropy = kUnknown;
-  double approx_kl = kUnknown;
-  double approx_kl_k1 = kUnknown;
-  double clip_fraction = kUnknown;
-  double rho_clip_fraction = kUnknown;  // mode: async with V-trace, as are the lags (mode: async)
-  double policy_lag_mean = kUnknown;
-  double policy_lag_max = kUnknown;
-  double explained_variance = kUnknown;
-  double grad_norm = kUnknown;  // before clipping
-  double learning_rate = 0;
-  double clip_range = 0;
+  uint64_t episodes = 0;               // that ended in this update
   double resident_mb = 0;              // MiB
   double cpu_share = 0;                // CPU seconds a second of wall time and usable CPU: 0 to 1
   uint64_t updates_skipped = 0;        // since the run began, by on_nonfinite: skip
@@ -61,11 +81,15 @@ struct MetricsField {
   std::string_view group;  // the TensorBoard tag is group/name; empty: the axis, not a curve
   double MetricsRow::*real = nullptr;
   uint64_t MetricsRow::*count = nullptr;
+  MetricsOf of = MetricsOf::kAny;
 
-  constexpr MetricsField(std::string_view name, std::string_view group, double MetricsRow::*field)
-      : name(name), group(group), real(field) {}
-  constexpr MetricsField(std::string_view name, std::string_view group, uint64_t MetricsRow::*field)
-      : name(name), group(group), count(field) {}
+  constexpr MetricsField(std::string_view name, std::string_view group, double MetricsRow::*field,
+                         MetricsOf of = MetricsOf::kAny)
+      : name(name), group(group), real(field), of(of) {}
+  constexpr MetricsField(std::string_view name, std::string_view group, uint64_t MetricsRow::*field,
+                         MetricsOf of = MetricsOf::kAny)
+      : name(name), group(group), count(field), of(of) {}
+  bool In(const MetricsRow& row) const { return of == MetricsOf::kAny || of == row.algorithm; }
   double Value(const MetricsRow& row) const {
     return real != nullptr ? row.*real : static_cast<double>(row.*count);
   }
@@ -86,26 +110,36 @@ inline constexpr std::array kMetricsFields = {
     MetricsField("return_max", "train", &MetricsRow::return_max),
     MetricsField("length_mean", "train", &MetricsRow::length_mean),
     MetricsField("episodes", "train", &MetricsRow::episodes),
-    MetricsField("policy_loss", "loss", &MetricsRow::policy_loss),
-    MetricsField("value_loss", "loss", &MetricsRow::value_loss),
+    MetricsField("policy_loss", "loss", &MetricsRow::policy_loss, MetricsOf::kPpo),
+    MetricsField("value_loss", "loss", &MetricsRow::value_loss, MetricsOf::kPpo),
     MetricsField("entropy", "loss", &MetricsRow::entropy),
-    MetricsField("approx_kl", "loss", &MetricsRow::approx_kl),
-    MetricsField("approx_kl_k1", "loss", &MetricsRow::approx_kl_k1),
-    MetricsField("clip_fraction", "loss", &MetricsRow::clip_fraction),
-    MetricsField("rho_clip_fraction", "loss", &MetricsRow::rho_clip_fraction),
+    MetricsField("approx_kl", "loss", &MetricsRow::approx_kl, MetricsOf::kPpo),
+    MetricsField("approx_kl_k1", "loss", &MetricsRow::approx_kl_k1, MetricsOf::kPpo),
+    MetricsField("clip_fraction", "loss", &MetricsRow::clip_fraction, MetricsOf::kPpo),
+    MetricsField("rho_clip_fraction", "loss", &MetricsRow::rho_clip_fraction, MetricsOf::kPpo),
     MetricsField("policy_lag_mean", "async", &MetricsRow::policy_lag_mean),
     MetricsField("policy_lag_max", "async", &MetricsRow::policy_lag_max),
-    MetricsField("explained_variance", "loss", &MetricsRow::explained_variance),
+    MetricsField("explained_variance", "loss", &MetricsRow::explained_variance, MetricsOf::kPpo),
     MetricsField("grad_norm", "loss", &MetricsRow::grad_norm),
-    MetricsField("learning_rate", "schedule", &MetricsRow::learning_rate),
-    MetricsField("clip_range", "schedule", &MetricsRow::clip_range),
+    MetricsField("learning_rate", "schedule", &MetricsRow::learning_rate, MetricsOf::kPpo),
+    MetricsField("clip_range", "schedule", &MetricsRow::clip_range, MetricsOf::kPpo),
+    MetricsField("critic_loss", "loss", &MetricsRow::critic_loss, MetricsOf::kSac),
+    MetricsField("actor_loss", "loss", &MetricsRow::actor_loss, MetricsOf::kSac),
+    MetricsField("alpha", "loss", &MetricsRow::alpha, MetricsOf::kSac),
+    MetricsField("q_mean", "loss", &MetricsRow::q_mean, MetricsOf::kSac),
+    MetricsField("gradient_steps", "replay", &MetricsRow::gradient_steps, MetricsOf::kSac),
+    MetricsField("replay_size", "replay", &MetricsRow::replay_size, MetricsOf::kSac),
+    MetricsField("samples_per_insert", "replay", &MetricsRow::samples_per_insert, MetricsOf::kSac),
+    MetricsField("insert_wait_share", "replay", &MetricsRow::insert_wait_share, MetricsOf::kSac),
+    MetricsField("sample_wait_share", "replay", &MetricsRow::sample_wait_share, MetricsOf::kSac),
+    MetricsField("prefetch_share", "replay", &MetricsRow::prefetch_share, MetricsOf::kSac),
     MetricsField("resident_mb", "system", &MetricsRow::resident_mb),
     MetricsField("cpu_share", "system", &MetricsRow::cpu_share),
     MetricsField("updates_skipped", "system", &MetricsRow::updates_skipped),
     MetricsField("eval_return_mean", "eval", &MetricsRow::eval_return_mean),
 };
 
-// Enough for every row: the names and some thirty numbers of at most 24 characters.
+// Enough for every row: the names and some forty numbers of at most 24 characters.
 inline constexpr size_t kMaxMetricsLine = 2048;
 
 // The row as one line of JSON with its newline, in `buffer`; numbers as short as reads back to the same bits.

@@ -104,7 +104,7 @@ Status TensorBoardWriter::Append(const MetricsRow& row, double wall_seconds) {
   summary_.clear();
   for (const MetricsField& field : kMetricsFields) {
     const double value = field.Value(row);
-    if (!field.group.empty() && std::isfinite(value)) {
+    if (field.In(row) && !field.group.empty() && std::isfinite(value)) {
       PutValue(summary_, field.group, field.name, static_cast<float>(value));
     }
   }

@@ -1,6 +1,7 @@
 #include "learner/ppo.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,12 @@ namespace millrace {
 namespace {
 constexpr int kMaxShards = 32;
 constexpr const char* kRewardTensor = "statistics/reward";
+
+// What is summed over minibatches.
+std::array<double*, 7> Means(LearnerReport& report) {
+  return {&report.policy_loss, &report.value_loss,    &report.entropy,  &report.approx_kl_k1,
+          &report.approx_kl,   &report.clip_fraction, &report.grad_norm};
+}
 
 int ShardsOf(int samples) {
   return std::clamp((samples + kPpoBlockRows - 1) / kPpoBlockRows, 1, kMaxShards);
@@ -112,7 +119,7 @@ void PpoLearner::ListSamples() {
 }
 
 // 1 - Var(return - value) / Var(return).
-void PpoLearner::ExplainedVariance(PpoReport& report) const {
+void PpoLearner::ExplainedVariance(LearnerReport& report) const {
   MomentsResult error, ret;
   const int n = static_cast<int>(samples_.size());
   RunSerial<Moments>({.n = n, .x = error_, .index = samples_.data(), .out = &error});
@@ -157,13 +164,14 @@ void PpoLearner::BeginEpoch(uint32_t epoch) {
   if (whole) std::fill(advantage_scale_.begin(), advantage_scale_.end(), advantage_scale_[0]);
 }
 
-StatusOr<PpoReport> PpoLearner::Update(std::span<const SegmentView> segments, double progress,
-                                       std::span<const uint32_t> groups) {
+StatusOr<LearnerReport> PpoLearner::Update(std::span<const SegmentView> segments, double progress,
+                                           std::span<const uint32_t> groups) {
   MILL_CHECK(segments.size() <= groups_ && (groups.empty() || groups.size() == segments.size()));
   segments_ = segments;
-  PpoReport report;
+  LearnerReport report;
   report.learning_rate = Scheduled(options_.ppo.lr_schedule, options_.ppo.learning_rate, progress);
   report.clip_range = Scheduled(options_.ppo.clip_schedule, options_.ppo.clip_range, progress);
+  for (double* mean : Means(report)) *mean = 0;
   reward_scaler_.Observe(segments, groups, threads_);
   threads_.ParallelFor(static_cast<int>(segments.size()), [&](int index, int worker) {
     PrepareSegment(static_cast<size_t>(index), *workers_[static_cast<size_t>(worker)]);
@@ -178,10 +186,7 @@ StatusOr<PpoReport> PpoLearner::Update(std::span<const SegmentView> segments, do
     for (int b = 0; b < Minibatches() && !stop; ++b) MILL_RETURN_IF_ERROR(RunMinibatch(b, report, stop));
   }
   const double n = std::max(1, report.minibatches - report.skipped);
-  for (double* mean : {&report.policy_loss, &report.value_loss, &report.entropy, &report.approx_kl_k1,
-                       &report.approx_kl, &report.clip_fraction, &report.grad_norm}) {
-    *mean /= n;
-  }
+  for (double* mean : Means(report)) *mean /= n;
   ++updates_;
   // After training, so that the update saw the statistics that the rollout acted by.
   if (encoder_.normalizes()) {
@@ -191,7 +196,7 @@ StatusOr<PpoReport> PpoLearner::Update(std::span<const SegmentView> segments, do
   return report;
 }
 
-Status PpoLearner::RunMinibatch(int minibatch, PpoReport& report, bool& stop) {
+Status PpoLearner::RunMinibatch(int minibatch, LearnerReport& report, bool& stop) {
   const int size = static_cast<int>(options_.ppo.minibatch_size), total = static_cast<int>(samples_.size());
   const int first = minibatch * size, count = std::min(size, total - first);
   const ShiftScale scale = advantage_scale_[static_cast<size_t>(minibatch)];
@@ -337,25 +342,31 @@ Status PpoLearner::Apply(const RunOptions& changed) {
   return absl::OkStatus();
 }
 
-std::vector<PpoLearner::StateTensor> PpoLearner::State() {
+std::vector<StateTensor> PpoLearner::State() {
   std::vector<StateTensor> state;
   for (const ParameterTensor& tensor : net_.tensors()) {
-    const std::vector<int> shape =
-        tensor.rows == 1 ? std::vector<int>{tensor.cols} : std::vector<int>{tensor.rows, tensor.cols};
-    state.push_back({"weights/" + tensor.name, shape, parameters_ + tensor.offset, nullptr});
-    state.push_back({"adam_m/" + tensor.name, shape, adam_m_ + tensor.offset, nullptr});
-    state.push_back({"adam_v/" + tensor.name, shape, adam_v_ + tensor.offset, nullptr});
+    const auto rows = static_cast<uint64_t>(tensor.rows), cols = static_cast<uint64_t>(tensor.cols);
+    const std::vector<uint64_t> shape =
+        rows == 1 ? std::vector<uint64_t>{cols} : std::vector<uint64_t>{rows, cols};
+    const auto add = [&](const char* group, float* buffer, bool warm) {
+      state.push_back(
+          {.name = group + tensor.name, .shape = shape, .f32 = buffer + tensor.offset, .warm = warm});
+    };
+    add("weights/", parameters_, true);
+    add("adam_m/", adam_m_, false);
+    add("adam_v/", adam_v_, false);
   }
-  const auto add = [&state](const char* name, std::span<double> values) {
-    state.push_back({name, {static_cast<int>(values.size())}, nullptr, values.data()});
+  const auto add = [&state](const char* name, std::span<double> values, bool warm) {
+    state.push_back({.name = name, .shape = {values.size()}, .f64 = values.data(), .warm = warm});
   };
-  if (encoder_.normalizes()) add("statistics/observation", obs_statistics_.State());
-  if (options_.env.scale_reward) add(kRewardTensor, reward_scaler_.State());
+  if (encoder_.normalizes()) add("statistics/observation", obs_statistics_.State(), true);
+  if (options_.env.scale_reward) add(kRewardTensor, reward_scaler_.State(), false);
   return state;
 }
 
-void PpoLearner::ResizeState(std::string_view name, size_t elements) {
-  if (options_.mode == RunMode::kAsync && name == kRewardTensor) reward_scaler_.Resize(elements);
+Status PpoLearner::ResizeState(std::string_view name, uint64_t first) {
+  if (options_.mode == RunMode::kAsync && name == kRewardTensor) reward_scaler_.Resize(first);
+  return absl::OkStatus();
 }
 
 void PpoLearner::Loaded(uint64_t updates, uint64_t optimizer_steps) {

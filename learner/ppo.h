@@ -13,10 +13,8 @@
 // the loss's ratio is against the log-prob that was acted with.
 #pragma once
 
-#include <limits>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "common/options.h"
@@ -29,68 +27,34 @@
 #include "kernels/ops/moments.h"
 #include "kernels/ops/ppo_loss.h"
 #include "learner/batch_assembler.h"
+#include "learner/learner.h"
 #include "learner/statistics.h"
 
 namespace millrace {
 
-// Means over the minibatches of one update.
-struct PpoReport {
-  double policy_loss = 0, value_loss = 0, entropy = 0, approx_kl_k1 = 0, approx_kl = 0, clip_fraction = 0;
-  double explained_variance = 0, grad_norm = 0, learning_rate = 0, clip_range = 0;
-  // Share of the samples whose importance weight is above rho_bar; NaN without V-trace.
-  double rho_clip_fraction = std::numeric_limits<double>::quiet_NaN();
-  // Updates between acting and this one, over the samples; NaN in sync mode.
-  double policy_lag_mean = std::numeric_limits<double>::quiet_NaN();
-  double policy_lag_max = std::numeric_limits<double>::quiet_NaN();
-  int minibatches = 0;  // that were run; fewer than planned when target_kl ended the update
-  int skipped = 0;      // minibatches dropped because a loss or gradient was not finite
-};
-
-class PpoLearner {
+class PpoLearner final : public Learner {
  public:
-  ~PpoLearner();
-  // group_rows: the rows of each row group, of the whole run in sync mode, of one actor in async mode; a
-  // batch has at most so many segments. ResourceExhausted when memory does not suffice, InvalidArgument for a
-  // network of 2^31 parameters or more.
+  ~PpoLearner() override;
+  // As MakeLearner.
   static StatusOr<std::unique_ptr<PpoLearner>> Make(const RunOptions& options, const EnvSpec& spec,
                                                     const std::vector<int>& group_rows, ThreadPool& threads);
 
-  // The current policy; valid until the next Update.
-  PolicyView policy() const;
+  PolicyView policy() const override;
+  // The report has means over the minibatches.
+  StatusOr<LearnerReport> Update(std::span<const SegmentView> segments, double progress,
+                                 std::span<const uint32_t> groups = {}) override;
+  void SkipUpdate(std::span<const SegmentView> segments, std::span<const uint32_t> groups = {}) override;
+  // Takes over ppo.learning_rate, entropy_coef, clip_range, target_kl and max_grad_norm.
+  Status Apply(const RunOptions& changed) override;
 
-  // One update on a batch: a segment of every row group, in row order; or in async mode segments of any
-  // groups, whose global numbers `groups` has (statistics.h says which rows are theirs), the older of one
-  // group first. Empty: segment i is of group i. progress in [0, 1] drives the schedules. DataLoss naming the
-  // op when a loss or a gradient is not finite and run.on_nonfinite is `stop`; the weights are then those of
-  // before the bad minibatch.
-  StatusOr<PpoReport> Update(std::span<const SegmentView> segments, double progress,
-                             std::span<const uint32_t> groups = {});
-
-  // Counts an update whose batch is not to be trained on; running statistics of rewards go on.
-  void SkipUpdate(std::span<const SegmentView> segments, std::span<const uint32_t> groups = {});
-
-  // Takes over, between two updates, what may change while a run goes on: ppo.learning_rate, entropy_coef,
-  // clip_range, target_kl and max_grad_norm of these (valid) options. InvalidArgument, and nothing changes,
-  // when they differ in another setting of ppo; sections that the learner does not read are not looked at.
-  Status Apply(const RunOptions& changed);
-
-  uint64_t updates() const { return updates_; }
+  uint64_t updates() const override { return updates_; }
+  uint64_t optimizer_steps() const override { return optimizer_steps_; }
   const ActorCritic& net() const { return net_; }
 
-  // Everything that Update changes, for checkpoints: names and memory. Written to by a loader, who then calls
-  // Loaded.
-  struct StateTensor {
-    std::string name;
-    std::vector<int> shape;
-    float* f32 = nullptr;  // one of the two is set
-    double* f64 = nullptr;
-  };
-  std::vector<StateTensor> State();
-  // Before State, for each tensor of a checkpoint: the state that grows with the actors of async mode becomes
-  // as large as it was. Nothing for other tensors, and nothing in sync mode.
-  void ResizeState(std::string_view name, size_t elements);
-  void Loaded(uint64_t updates, uint64_t optimizer_steps);
-  uint64_t optimizer_steps() const { return optimizer_steps_; }
+  std::vector<StateTensor> State() override;
+  // The rewards' statistics grow with the actors of async mode.
+  Status ResizeState(std::string_view name, uint64_t first) override;
+  void Loaded(uint64_t updates, uint64_t optimizer_steps) override;
 
  private:
   PpoLearner(const RunOptions& options, const EnvSpec& spec, const std::vector<int>& group_rows,
@@ -109,12 +73,12 @@ class PpoLearner {
   void RunGae(const SegmentView& segment, size_t at, const float* reward) const;
   void RunVtrace(const SegmentView& segment, size_t at, const float* reward) const;
   void NoteAge(size_t index);
-  void ReportAge(PpoReport& report) const;
+  void ReportAge(LearnerReport& report) const;
   void ListSamples();
-  void ExplainedVariance(PpoReport& report) const;
+  void ExplainedVariance(LearnerReport& report) const;
   void BeginEpoch(uint32_t epoch);
   int Minibatches() const;
-  Status RunMinibatch(int minibatch, PpoReport& report, bool& stop);
+  Status RunMinibatch(int minibatch, LearnerReport& report, bool& stop);
   void TrainShard(int shard, int first, int count, Worker& worker);
   void LossAndGradients(int rows, Worker& worker, PpoStats& stats, float* gradients);
   double ReduceGradients(int shards, double kl_sum, double kl_limit);

@@ -18,7 +18,7 @@ RunOptions AsyncOptions(bool shared) {
   return options;
 }
 
-PpoLearner::StateTensor Tensor(PpoLearner& learner, const std::string& name) {
+StateTensor Tensor(PpoLearner& learner, const std::string& name) {
   for (const auto& tensor : learner.State()) {
     if (tensor.name == name) return tensor;
   }
@@ -230,15 +230,14 @@ TEST(PpoAsync, StatisticsOfAnyNumberOfActorsAreRestored) {
   ASSERT_TRUE(learner->Update(batch.segments, 0.0, std::vector<uint32_t>{4, 1}).ok());
   const std::vector<double> saved = RewardState(*learner);
   ASSERT_EQ(saved.size(), 3u + 9u);
-  again->ResizeState("statistics/observation", 3 + 18);
-  again->ResizeState("statistics/reward", 3 + 10);  // not whole actors
+  ASSERT_TRUE(again->ResizeState("statistics/observation", 3 + 18).ok());
+  ASSERT_TRUE(again->ResizeState("statistics/reward", 3 + 10).ok());  // not whole actors
   EXPECT_EQ(RewardState(*again).size(), 3u + 3u);
-  again->ResizeState("statistics/reward", saved.size());
+  ASSERT_TRUE(again->ResizeState("statistics/reward", saved.size()).ok());
   for (const auto& tensor : again->State()) {
     const auto from = Tensor(*learner, tensor.name);
     ASSERT_EQ(tensor.shape, from.shape) << tensor.name;
-    size_t n = 1;
-    for (int d : tensor.shape) n *= static_cast<size_t>(d);
+    const size_t n = tensor.elements();
     if (tensor.f32 != nullptr) std::copy_n(from.f32, n, tensor.f32);
     if (tensor.f64 != nullptr) std::copy_n(from.f64, n, tensor.f64);
   }
@@ -251,7 +250,7 @@ TEST(PpoAsync, StatisticsOfAnyNumberOfActorsAreRestored) {
 
   options.mode = RunMode::kSync;
   const auto sync = MakeLearner(options, spec, threads);
-  sync->ResizeState("statistics/reward", saved.size());
+  ASSERT_TRUE(sync->ResizeState("statistics/reward", saved.size()).ok());
   EXPECT_EQ(RewardState(*sync).size(), 3u + 3u);
 }
 

@@ -164,7 +164,7 @@ void PpoLearner::NoteAge(size_t index) {
   ages_[index] = age;
 }
 
-void PpoLearner::ReportAge(PpoReport& report) const {
+void PpoLearner::ReportAge(LearnerReport& report) const {
   if (options_.mode != RunMode::kAsync) return;
   double lag_sum = 0, total = 0, clipped = 0;
   uint64_t lag_max = 0;

@@ -48,9 +48,8 @@ std::string Checksum(Trainer& trainer) {
   const auto add = [&digest](const void* data, size_t bytes) {
     digest = XXH3_64bits_withSeed(data, bytes, digest);
   };
-  for (const PpoLearner::StateTensor& tensor : trainer.learner().State()) {
-    size_t n = 1;
-    for (int d : tensor.shape) n *= static_cast<size_t>(d);
+  for (const StateTensor& tensor : trainer.learner().State()) {
+    const size_t n = tensor.elements();
     if (tensor.f32 != nullptr) add(tensor.f32, n * sizeof(float));
     if (tensor.f64 != nullptr) add(tensor.f64, n * sizeof(double));
   }

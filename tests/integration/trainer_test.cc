@@ -43,9 +43,8 @@ void Iterate(Trainer& trainer, int updates) {
 std::string Checksum(Trainer& trainer) {
   XXH3_state_t* state = XXH3_createState();
   XXH3_64bits_reset(state);
-  for (const PpoLearner::StateTensor& tensor : trainer.learner().State()) {
-    size_t n = 1;
-    for (int d : tensor.shape) n *= static_cast<size_t>(d);
+  for (const StateTensor& tensor : trainer.learner().State()) {
+    const size_t n = tensor.elements();
     if (tensor.f32 != nullptr) XXH3_64bits_update(state, tensor.f32, n * sizeof(float));
     if (tensor.f64 != nullptr) XXH3_64bits_update(state, tensor.f64, n * sizeof(double));
   }
