@@ -22,6 +22,15 @@ class ReplayMemory {
   // ResourceExhausted with the figures where `available` bytes, or the system, do not suffice.
   static StatusOr<ReplayMemory> Make(uint64_t slots, uint64_t side, uint64_t available);
 
+  // The slots in a file of that size instead, which is created, or taken over where it is of the same
+  // `layout`. The file is memory only: what a replay holds survives in its checkpoint. Its blocks on the disk
+  // are taken now, and a lock is held, so no write fails later for want of room. ResourceExhausted where the
+  // disk is full; InvalidArgument for a file of something else or of another layout; FailedPrecondition for
+  // one of a later version; DataLoss for one that was cut short or damaged; Aborted while another process
+  // uses it.
+  static StatusOr<ReplayMemory> MapFile(const std::string& path, const std::string& layout, uint64_t slots,
+                                        uint64_t side, uint64_t available);
+
   std::byte* slots() const { return slots_; }
   std::byte* side() const { return side_; }
 
@@ -30,6 +39,9 @@ class ReplayMemory {
   std::byte* side_ = nullptr;
   std::byte* mapped_ = nullptr;
   size_t mapped_bytes_ = 0;
+  std::byte* file_ = nullptr;  // the whole file, its head included
+  size_t file_bytes_ = 0;
+  int file_lock_ = -1;
 };
 
 }  // namespace millrace

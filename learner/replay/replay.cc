@@ -36,6 +36,11 @@ Status CheckOptions(const ReplayOptions& o) {
     return absl::InvalidArgumentError(
         Cat("replay.capacity ", o.capacity, " is smaller than a batch of ", o.batch_size, "; raise it"));
   }
+  if (o.prioritized && (!(o.alpha >= 0 && o.alpha <= 1) || !(o.priority_eps > 0 && o.priority_eps <= 1))) {
+    return absl::InvalidArgumentError(Cat("replay.alpha ", o.alpha, " and replay.priority_eps ",
+                                          o.priority_eps,
+                                          ": alpha is from 0 to 1, priority_eps above 0 and at most 1"));
+  }
   const uint64_t windows = static_cast<uint64_t>(o.rows) * static_cast<uint64_t>(o.n_step);
   if (o.capacity < windows) {
     return absl::InvalidArgumentError(Cat("replay.capacity ", o.capacity, " does not hold a window of ",
@@ -62,7 +67,9 @@ StatusOr<Replay::Plan> Replay::MakePlan(const ReplayOptions& options, const Repl
   const uint64_t slots = pages * plan.page_slots;
   plan.slots_bytes = RoundUp(slots * layout.stride);
   plan.pages_at = RoundUp(slots);
-  plan.side_bytes = plan.pages_at + RoundUp(pages * sizeof(Page));
+  plan.tree_at = plan.pages_at + RoundUp(pages * sizeof(Page));
+  plan.side_bytes =
+      plan.tree_at + (options.prioritized ? RoundUp(SumTree::Bytes(static_cast<uint32_t>(slots))) : 0);
   return plan;
 }
 
@@ -77,8 +84,13 @@ StatusOr<std::unique_ptr<Replay>> Replay::Make(const ReplayOptions& options, con
   MILL_ASSIGN_OR_RETURN(ReplayLayout layout, ReplayLayout::Make(spec, options.frame_stack));
   MILL_ASSIGN_OR_RETURN(const Plan plan, MakePlan(options, layout));
   const uint64_t available = options.available_memory ? options.available_memory() : AvailableMemory();
-  MILL_ASSIGN_OR_RETURN(ReplayMemory memory,
-                        ReplayMemory::Make(plan.slots_bytes, plan.side_bytes, available));
+  const std::string text =
+      Cat(spec.id, ": ", layout.text, ", ", plan.pages, " pages of ", plan.page_slots, " slots");
+  MILL_ASSIGN_OR_RETURN(
+      ReplayMemory memory,
+      options.file.empty()
+          ? ReplayMemory::Make(plan.slots_bytes, plan.side_bytes, available)
+          : ReplayMemory::MapFile(options.file, text, plan.slots_bytes, plan.side_bytes, available));
   auto replay =
       std::unique_ptr<Replay>(new Replay(options, encoder, std::move(layout), plan, std::move(memory)));
   replay->SetActionScale(spec.action);
@@ -88,11 +100,14 @@ StatusOr<std::unique_ptr<Replay>> Replay::Make(const ReplayOptions& options, con
 Replay::Replay(const ReplayOptions& options, const ObsEncoder& encoder, ReplayLayout layout, const Plan& plan,
                ReplayMemory memory)
     : options_(options), encoder_(encoder), layout_(std::move(layout)), memory_(std::move(memory)) {
+  plan_ = plan;
   bytes_ = plan.slots_bytes + plan.side_bytes;
+  changed_.resize(plan.pages);
   slots_ = memory_.slots();
   flags_ = reinterpret_cast<uint8_t*>(memory_.side() + plan.flags_at);
   pages_ = new (memory_.side() + plan.pages_at) Page[plan.pages];
   page_count_ = plan.pages;
+  if (options.prioritized) tree_ = SumTree(memory_.side() + plan.tree_at, plan.pages * plan.page_slots);
   page_shift_ = static_cast<uint32_t>(std::countr_zero(plan.page_slots));
   page_mask_ = plan.page_slots - 1;
   double power = 1;
@@ -153,12 +168,14 @@ Status Replay::Add(const SegmentView& segment, uint32_t group, uint64_t first_st
   const int rows = segment.layout().rows();
   MILL_ASSIGN_OR_RETURN(const uint32_t first_lane, LanesOf(group, static_cast<uint32_t>(rows)));
   IndexFinals(segment);
+  ++adds_;
   for (int row = 0; row < rows; ++row) {
     AddRow(lanes_[first_lane + static_cast<uint32_t>(row)], segment, row, first_step);
   }
   for (int entry = 0; entry < segment.final_count(); ++entry) {
     final_of_[static_cast<size_t>(segment.final_index()[entry])] = -1;
   }
+  if (options_.prioritized) tree_.Refresh();
   return absl::OkStatus();
 }
 
@@ -239,6 +256,7 @@ void Replay::FinishStep(Lane& lane, const SegmentView& segment, int t, int row) 
   const auto at = static_cast<size_t>(t * segment.layout().rows() + row);
   const uint32_t slot = lane.head;
   std::byte* out = SlotAt(slot);
+  changed_[lane.page] = adds_;
   std::memcpy(out + layout_.action_at,
               static_cast<const std::byte*>(segment.action()) + at * layout_.action_bytes,
               layout_.action_bytes);
@@ -248,6 +266,7 @@ void Replay::FinishStep(Lane& lane, const SegmentView& segment, int t, int row) 
   if (!HasStack(slot)) return;
   flags_[slot] |= kDrawable;
   ++size_;
+  if (options_.prioritized) tree_.Put(slot, largest_priority_);
   if (size_ > options_.capacity) EvictOldest();
 }
 
@@ -285,6 +304,7 @@ uint32_t Replay::PushSlot(Lane& lane, uint8_t flags) {
     ++lane.head;
   }
   flags_[lane.head] = flags;
+  changed_[lane.page] = adds_;
   return lane.head;
 }
 
@@ -325,6 +345,7 @@ void Replay::Undraw(uint32_t slot) {
   if ((flags_[slot] & kDrawable) == 0) return;
   flags_[slot] = static_cast<uint8_t>(flags_[slot] & ~kDrawable);
   --size_;
+  if (options_.prioritized) tree_.Put(slot, 0);
 }
 
 bool Replay::HasStack(uint32_t slot) const {

@@ -19,15 +19,18 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "common/safetensors.h"
 #include "common/segment.h"
 #include "common/spec.h"
 #include "common/status.h"
 #include "kernels/net/obs_encoder.h"
 #include "learner/replay/layout.h"
 #include "learner/replay/memory.h"
+#include "learner/replay/sum_tree.h"
 
 namespace millrace {
 
@@ -39,7 +42,9 @@ struct ReplayOptions {
   double gamma = 0.99;
   int batch_size = 256;  // the largest that will be drawn
   uint64_t seed = 1;
-  std::string file;  // the slots lie in this file, mapped; empty: in memory
+  bool prioritized = false;
+  double alpha = 0.6, priority_eps = 1e-6;  // a priority is (|td| + eps)^alpha
+  std::string file;                         // the slots lie in this file, mapped; empty: in memory
   // Bytes that may still be used; tests give their own. Null: AvailableMemory.
   std::function<uint64_t()> available_memory;
 };
@@ -58,6 +63,29 @@ struct ReplayBatch {
   uint8_t* mask = nullptr;       // [rows, outputs]
   uint8_t* next_mask = nullptr;  // [rows, outputs]; all allowed at an episode's final observation
 };
+
+// Sequences of a row's steps, for policies with a memory: position `burn_in` is the step that was drawn, and
+// `length` positions from there are trained on; those before it only bring the memory about. P = burn_in +
+// length. Positions where the run had not begun, or is over, are zeros and not valid.
+struct SequenceBatch {
+  int rows = 0, burn_in = 0, length = 1;
+  int ld = 0;          // floats from one position of x to the next
+  float* x = nullptr;  // [rows, P + 1, ld] as ReplayBatch's x; behind the last valid step stands what it
+                       // bootstraps from, without an action
+  int32_t* action = nullptr;  // [rows, P, A], discrete kinds
+  float* reward = nullptr;    // [rows, P]
+  float* discount = nullptr;  // [rows, P]: gamma, or 0 where the step terminated or is not valid
+  uint8_t* valid = nullptr;   // [rows, P]
+  uint8_t* begin = nullptr;   // [rows, P]: 1 where a run begins and memory is new
+  float* weight = nullptr;    // [rows]
+  uint32_t* index = nullptr;  // [rows]
+};
+
+// The error by which a sequence is drawn: a mix of the largest and the mean (Kapturowski et al. 2019, eta
+// 0.9).
+float SequenceError(const float* td, int n, float eta);
+
+class ReplayShadow;
 
 class Replay {
  public:
@@ -85,10 +113,39 @@ class Replay {
 
   // Fills rows [first, first + count) of the batch, of draw number `draw`. Which items, and all bits, follow
   // from (seed, draw, row) and the content; not from how the rows are cut. There must be something to draw.
+  // Prioritised: row i of B draws from the i-th of B equal parts of the priorities' sum, and has the weight
+  // (N P)^-beta over the largest that any item of the replay has.
   void SampleRows(uint64_t draw, float beta, const ReplayBatch& batch, int first, int count) const;
   void Sample(uint64_t draw, float beta, const ReplayBatch& batch) const {
     SampleRows(draw, beta, batch, 0, batch.rows);
   }
+
+  // The same for sequences, whose first trained steps are what is drawn. No sequence goes past an episode's
+  // end.
+  void SampleSequences(uint64_t draw, float beta, const SequenceBatch& batch, int first, int count) const;
+
+  // New priorities of what was drawn, from the absolute errors td[0..n); between the draw and this call
+  // nothing may be added. The last of several for one slot stands. DataLoss, with nothing changed, for an
+  // error that is NaN, infinite or below zero. Nothing to do where draws are uniform.
+  Status UpdatePriorities(const uint32_t* index, const float* td, int n);
+
+  // All that a replay of the same options needs to go on to the bit, as tensors "replay/...": views of the
+  // replay's own memory, which stand until it is changed next, and of the small vectors here.
+  struct State {
+    std::vector<uint64_t> counters, lanes, groups;
+    std::vector<float> largest_priority;
+    std::vector<uint8_t> layout;
+    std::vector<NamedTensor> tensors;
+  };
+  std::unique_ptr<const State> SaveState() const;
+  // InvalidArgument, with the replay as it was, for the state of another layout or capacity; DataLoss, with
+  // it empty, for one that does not hold together.
+  Status LoadState(const SafetensorsContent& content);
+
+  // A copy to write from while the replay goes on. UpdateShadow copies the pages that changed since the last
+  // one, and the slots' flags and priorities.
+  StatusOr<std::unique_ptr<ReplayShadow>> MakeShadow() const;
+  void UpdateShadow(ReplayShadow& shadow) const;
 
  private:
   // In a slot's byte of flags.
@@ -97,6 +154,8 @@ class Replay {
   static constexpr uint8_t kTerminated = 4;  // the episode ended with it; nothing to bootstrap from
   static constexpr uint8_t kBegin = 8;       // first slot of a run
   static constexpr uint32_t kNone = ~uint32_t{0};
+  static constexpr int kChunk =
+      32;  // rows drawn before they are gathered, so that their memory is on its way
 
   struct Page {
     uint32_t lane = kNone, next = kNone, previous = kNone;
@@ -117,8 +176,8 @@ class Replay {
   // How much of each thing the options ask for.
   struct Plan {
     uint32_t page_slots = 1, pages = 0;
-    uint64_t slots_bytes = 0, side_bytes = 0;  // behind each other
-    uint64_t flags_at = 0, pages_at = 0;       // in the side
+    uint64_t slots_bytes = 0, side_bytes = 0;          // behind each other
+    uint64_t flags_at = 0, pages_at = 0, tree_at = 0;  // in the side
   };
   static StatusOr<Plan> MakePlan(const ReplayOptions& options, const ReplayLayout& layout);
 
@@ -154,15 +213,30 @@ class Replay {
 
   // Reading (replay_sample.cc).
   uint32_t DrawUniform(uint64_t draw, int row) const;
+  void DrawByPriority(uint64_t draw, int batch, int first, int count, uint32_t* slots) const;
+  float WeightOf(uint32_t slot, float beta) const;
   Window WindowOf(uint32_t slot) const;
   void Prefetch(uint32_t slot) const;
   void EncodeObs(uint32_t slot, float* out) const;
-  void GatherRow(uint32_t slot, const ReplayBatch& batch, int row) const;
+  void EncodeAction(uint32_t slot, float* out) const;
+  void Draw(uint64_t draw, int batch, int first, int count, uint32_t* slots) const;
+  void GatherRow(uint32_t slot, float beta, const ReplayBatch& batch, int row) const;
+  // (replay_sequence.cc)
+  uint32_t FirstOfBurnIn(uint32_t slot, int burn_in, int& steps) const;
+  void GatherSequence(uint32_t slot, const SequenceBatch& batch, int row) const;
+
+  // Saving and loading (replay_state.cc).
+  void SavedPages(uint32_t& first, uint32_t& count) const;
+  std::unique_ptr<State> MakeState(const std::byte* slots, const std::byte* side) const;
+  Status CheckState(const SafetensorsContent& content, std::span<const uint64_t> counters) const;
+  Status CheckLinks() const;
+  void Clear();
 
   const ReplayOptions options_;
   const ObsEncoder& encoder_;
   const ReplayLayout layout_;
   ReplayMemory memory_;
+  Plan plan_;
   uint64_t bytes_ = 0;
   std::byte* slots_ = nullptr;  // [pages * page_slots, stride]
   uint8_t* flags_ = nullptr;    // [pages * page_slots]
@@ -171,13 +245,32 @@ class Replay {
   uint32_t oldest_ = 0, used_pages_ = 0;  // the ring: used pages begin at oldest
   uint64_t size_ = 0, added_ = 0;
 
+  SumTree tree_;                   // of all slots; only where draws are prioritised
+  float largest_priority_ = 1.0f;  // ever given: what new items begin with
+
   std::vector<Lane> lanes_;
   std::map<uint32_t, Group> groups_;
+  std::vector<uint64_t> changed_;  // [pages]: number of the Add that changed its slots last
+  uint64_t adds_ = 0;
   std::vector<int32_t> final_of_;  // [T * N] of the segment being added: entry of its final observation or -1
 
   bool box_ = false;
   std::vector<float> action_scale_, action_shift_, action_bound_;  // [A] unit = a * scale + shift, clamped
   std::vector<double> gamma_power_;                                // [n_step + 1]
+};
+
+// What MakeShadow makes. Owner: who writes checkpoints; UpdateShadow and the reading of state() take turns.
+class ReplayShadow {
+ public:
+  const Replay::State& state() const { return *state_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  friend class Replay;
+  ReplayMemory memory_;
+  uint64_t bytes_ = 0;
+  std::vector<uint64_t> stamp_;  // [pages]: the change that was copied last
+  std::unique_ptr<const Replay::State> state_;
 };
 
 }  // namespace millrace

@@ -1,14 +1,16 @@
 // Reading of the replay: draws, windows of n steps, and the gather into a batch.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
+#include "common/text.h"
 #include "kernels/ops/philox.h"
 #include "learner/replay/replay.h"
 
 namespace millrace {
 namespace {
 
-constexpr int kChunk = 32;         // rows drawn before they are gathered, so that their memory is on its way
 constexpr uint32_t kTries = 4096;  // blocks of random words after which a draw walks on to the next step
 constexpr size_t kLine = 64;
 constexpr size_t kPrefetchBytes =
@@ -39,6 +41,43 @@ uint32_t Replay::DrawUniform(uint64_t draw, int row) const {
   }
   while ((flags_[slot_of(i)] & kDrawable) == 0) i = i + 1 == slots ? 0 : i + 1;
   return slot_of(i);
+}
+
+void Replay::DrawByPriority(uint64_t draw, int batch, int first, int count, uint32_t* slots) const {
+  double mass[kChunk];
+  const double part = tree_.total() / batch;
+  for (int i = 0; i < count; ++i) {
+    const auto row = static_cast<uint32_t>(first + i);
+    const Philox4 words = PhiloxAt(options_.seed, Purpose::kReplay, row, draw);
+    mass[i] = (row + UniformDouble(words.v[0], words.v[1])) * part;
+  }
+  tree_.Find(mass, slots, count);
+}
+
+// (N P_i)^-beta over (N P_least)^-beta: N and the sum of the priorities cancel.
+float Replay::WeightOf(uint32_t slot, float beta) const {
+  return options_.prioritized ? std::pow(tree_.least() / tree_[slot], beta) : 1.0f;
+}
+
+Status Replay::UpdatePriorities(const uint32_t* index, const float* td, int n) {
+  if (!options_.prioritized) return absl::OkStatus();
+  for (int i = 0; i < n; ++i) {
+    if (td[i] >= 0 && IsFinite(td[i])) continue;
+    return absl::DataLossError(Cat("the priority of row ", i, " of a batch would follow from the error ",
+                                   td[i], "; errors are finite and not below zero"));
+  }
+  const auto alpha = static_cast<float>(options_.alpha);
+  for (int i = 0; i < n; ++i) {
+    MILL_CHECK(index[i] < tree_.leaves());
+    if ((flags_[index[i]] & kDrawable) == 0) continue;
+    const float raw = td[i] + static_cast<float>(options_.priority_eps);
+    // A priority of nothing would take the item out for good.
+    const float priority = std::max(std::pow(raw, alpha), std::numeric_limits<float>::min());
+    largest_priority_ = std::max(largest_priority_, priority);
+    tree_.Put(index[i], priority);
+  }
+  tree_.Refresh();
+  return absl::OkStatus();
 }
 
 Replay::Window Replay::WindowOf(uint32_t slot) const {
@@ -76,12 +115,21 @@ void Replay::EncodeObs(uint32_t slot, float* out) const {
       encoder_.ConvertPart(static_cast<int>(a), frame * array.frame_elements, array.frame_elements,
                            SlotAt(slot) + array.at, out);
     }
-    if (frame > 0 && (flags_[slot] & kBegin) == 0) slot = Previous(slot);
+    if (frame == 0 || (flags_[slot] & kBegin) != 0) continue;
+    slot = Previous(slot);
   }
   encoder_.Finish(out);
 }
 
-void Replay::GatherRow(uint32_t slot, const ReplayBatch& batch, int row) const {
+void Replay::EncodeAction(uint32_t slot, float* out) const {
+  std::memcpy(out, SlotAt(slot) + layout_.action_at, layout_.action_bytes);
+  for (size_t d = 0; d < action_scale_.size(); ++d) {
+    const float unit = out[d] * action_scale_[d] + action_shift_[d];
+    out[d] = std::min(std::max(unit, -action_bound_[d]), action_bound_[d]);
+  }
+}
+
+void Replay::GatherRow(uint32_t slot, float beta, const ReplayBatch& batch, int row) const {
   const auto r = static_cast<size_t>(row), ld = static_cast<size_t>(batch.ld);
   const size_t width = layout_.action_bytes / sizeof(float);
   const std::byte* from = SlotAt(slot);
@@ -89,14 +137,7 @@ void Replay::GatherRow(uint32_t slot, const ReplayBatch& batch, int row) const {
   if (batch.x != nullptr) {
     float* x = batch.x + r * ld;
     EncodeObs(slot, x);
-    if (box_) {
-      float* action = x + encoder_.width();
-      std::memcpy(action, from + layout_.action_at, layout_.action_bytes);
-      for (size_t d = 0; d < width; ++d) {
-        const float unit = action[d] * action_scale_[d] + action_shift_[d];
-        action[d] = std::min(std::max(unit, -action_bound_[d]), action_bound_[d]);
-      }
-    }
+    if (box_) EncodeAction(slot, x + encoder_.width());
   }
   if (batch.next_x != nullptr) EncodeObs(window.next, batch.next_x + r * ld);
   if (batch.action != nullptr) {
@@ -104,7 +145,7 @@ void Replay::GatherRow(uint32_t slot, const ReplayBatch& batch, int row) const {
   }
   if (batch.reward != nullptr) batch.reward[r] = window.reward;
   if (batch.discount != nullptr) batch.discount[r] = window.discount;
-  if (batch.weight != nullptr) batch.weight[r] = 1.0f;
+  if (batch.weight != nullptr) batch.weight[r] = WeightOf(slot, beta);
   if (batch.index != nullptr) batch.index[r] = slot;
   const size_t outputs = layout_.mask_bytes;
   if (batch.mask != nullptr) std::memcpy(batch.mask + r * outputs, from + layout_.mask_at, outputs);
@@ -113,16 +154,25 @@ void Replay::GatherRow(uint32_t slot, const ReplayBatch& batch, int row) const {
   }
 }
 
-void Replay::SampleRows(uint64_t draw, float /*beta*/, const ReplayBatch& batch, int first, int count) const {
+void Replay::Draw(uint64_t draw, int batch, int first, int count, uint32_t* slots) const {
+  if (options_.prioritized) {
+    DrawByPriority(draw, batch, first, count, slots);
+    for (int i = 0; i < count; ++i) Prefetch(slots[i]);
+    return;
+  }
+  for (int i = 0; i < count; ++i) {
+    slots[i] = DrawUniform(draw, first + i);
+    Prefetch(slots[i]);
+  }
+}
+
+void Replay::SampleRows(uint64_t draw, float beta, const ReplayBatch& batch, int first, int count) const {
   MILL_CHECK(size_ > 0);
   uint32_t slots[kChunk];
   for (int begin = first; begin < first + count; begin += kChunk) {
     const int n = std::min(kChunk, first + count - begin);
-    for (int i = 0; i < n; ++i) {
-      slots[i] = DrawUniform(draw, begin + i);
-      Prefetch(slots[i]);
-    }
-    for (int i = 0; i < n; ++i) GatherRow(slots[i], batch, begin + i);
+    Draw(draw, batch.rows, begin, n, slots);
+    for (int i = 0; i < n; ++i) GatherRow(slots[i], beta, batch, begin + i);
   }
 }
 

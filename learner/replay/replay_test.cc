@@ -11,50 +11,12 @@
 namespace millrace {
 namespace {
 
+using replay_testing::Batch;
 using replay_testing::Feed;
 using replay_testing::FeedSpec;
+using replay_testing::MakeReplay;
+using replay_testing::Small;
 using replay_testing::TrueStep;
-
-// A batch with memory of its own.
-struct Batch {
-  Batch(int rows, int width, int actions) : ld(width + actions) {
-    const auto n = static_cast<size_t>(rows);
-    x.resize(n * static_cast<size_t>(ld), -7.0f);
-    next_x = x;
-    reward.resize(n);
-    discount.resize(n);
-    weight.resize(n);
-    index.resize(n);
-    view.rows = rows;
-    view.ld = ld;
-    view.x = x.data();
-    view.next_x = next_x.data();
-    view.reward = reward.data();
-    view.discount = discount.data();
-    view.weight = weight.data();
-    view.index = index.data();
-  }
-  int ld;
-  std::vector<float> x, next_x, reward, discount, weight;
-  std::vector<uint32_t> index;
-  ReplayBatch view;
-};
-
-ReplayOptions Small(uint64_t capacity, int rows) {
-  ReplayOptions options;
-  options.capacity = capacity;
-  options.rows = rows;
-  options.batch_size = 1;
-  options.available_memory = [] { return uint64_t{1} << 32; };
-  return options;
-}
-
-std::unique_ptr<Replay> MakeReplay(const ReplayOptions& options, const EnvSpec& spec,
-                                   const ObsEncoder& encoder) {
-  auto replay = Replay::Make(options, spec, encoder);
-  EXPECT_TRUE(replay.ok()) << replay.status();
-  return std::move(replay).value();
-}
 
 // What a window of n steps from the step at `number` must be, by the record.
 struct Want {

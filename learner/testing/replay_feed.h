@@ -2,6 +2,8 @@
 // of its own, and a record of what really happened in them. Test code only.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "common/segment.h"
+#include "learner/replay/replay.h"
 
 namespace millrace::replay_testing {
 
@@ -24,6 +27,48 @@ inline EnvSpec FeedSpec(int elements = 3, int frames = 1) {
   spec.action.low = {-2, -2};
   spec.action.high = {6, 6};
   return spec;
+}
+
+// A batch with memory of its own.
+struct Batch {
+  Batch(int rows, int width, int actions) : ld(width + actions) {
+    const auto n = static_cast<size_t>(rows);
+    x.resize(n * static_cast<size_t>(ld), -7.0f);
+    next_x = x;
+    reward.resize(n);
+    discount.resize(n);
+    weight.resize(n);
+    index.resize(n);
+    view.rows = rows;
+    view.ld = ld;
+    view.x = x.data();
+    view.next_x = next_x.data();
+    view.reward = reward.data();
+    view.discount = discount.data();
+    view.weight = weight.data();
+    view.index = index.data();
+  }
+  int ld;
+  std::vector<float> x, next_x, reward, discount, weight;
+  std::vector<uint32_t> index;
+  ReplayBatch view;
+};
+
+// Of a small replay, with memory enough whatever the machine has.
+inline ReplayOptions Small(uint64_t capacity, int rows) {
+  ReplayOptions options;
+  options.capacity = capacity;
+  options.rows = rows;
+  options.batch_size = 1;
+  options.available_memory = [] { return uint64_t{1} << 32; };
+  return options;
+}
+
+inline std::unique_ptr<Replay> MakeReplay(const ReplayOptions& options, const EnvSpec& spec,
+                                          const ObsEncoder& encoder) {
+  auto replay = Replay::Make(options, spec, encoder);
+  EXPECT_TRUE(replay.ok()) << replay.status();
+  return std::move(replay).value();
 }
 
 struct TrueStep {
