@@ -1,5 +1,6 @@
 // Adam (Kingma and Ba, 2015) and AdamW (Loshchilov and Hutter, 2019: decay decoupled from the gradient) as
-// one pass over the flat buffer, with the clip's scale and the zeroing of gradients in it. eps is added to
+// one pass over the flat buffer, with the clip's scale, the zeroing of gradients and a target network's
+// average (Polyak and Juditsky, 1992) in it. eps is added to
 // the root after the bias correction. Station: optimizer. A chunk may run on any thread.
 #pragma once
 
@@ -85,6 +86,10 @@ struct Adam {
     int n;
     const AdamStep* step;
     bool zero_grad;
+    // A target network's average of the weights, taken in the same pass: (1 - tau) target + tau w. A skipped
+    // step leaves it as it is.
+    float* target = nullptr;  // [n] or null
+    float tau = 0.0f;
   };
   struct Shared {};
 
@@ -95,7 +100,10 @@ struct Adam {
     const int first = tile * kChunk;
     const int n = MinOf(kChunk, p.n - first);
     float* g = p.g + first;
-    if (p.step->skip == 0) Update(team, n, *p.step, p.w + first, g, p.m + first, p.v + first);
+    if (p.step->skip == 0) {
+      Update(team, n, *p.step, p.w + first, g, p.m + first, p.v + first);
+      if (p.target != nullptr) Average(team, n, p.tau, p.w + first, p.target + first);
+    }
     if (p.zero_grad) {
       MILL_SIMD
       for (int i = team.rank(); i < n; i += team.size()) g[i] = 0.0f;
@@ -119,6 +127,14 @@ struct Adam {
       v[i] = second < kMomentFloor ? 0.0f : second;
       w[i] = keep * w[i] - rate * first / (Sqrt(second * s.inv_bias2) + s.eps);
     }
+  }
+
+  // A rank keeps its elements.
+  template <class Team>
+  static MILL_HD void Average(Team& team, int n, float tau, const float* w, float* target) {
+    const float keep = 1.0f - tau;
+    MILL_SIMD
+    for (int i = team.rank(); i < n; i += team.size()) target[i] = keep * target[i] + tau * w[i];
   }
 };
 

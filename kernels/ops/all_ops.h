@@ -15,5 +15,8 @@
 #include "kernels/ops/op_list.h"
 #include "kernels/ops/ppo_loss.h"
 #include "kernels/ops/running_stats.h"
+#include "kernels/ops/sac_discrete.h"
+#include "kernels/ops/sac_loss.h"
 #include "kernels/ops/shuffle.h"
+#include "kernels/ops/tanh_gaussian.h"
 #include "kernels/ops/vtrace.h"

@@ -5,27 +5,35 @@
 
 #include <cstdint>
 
-#define MILL_OPS(X)     \
-  X(ActionLogProb)      \
-  X(ActivationGrad)     \
-  X(Adam)               \
-  X(AddColumnSums)      \
-  X(ApplyActivation)    \
-  X(BatchMoments)       \
-  X(ClipGlobalNorm)     \
-  X(ColumnSums)         \
-  X(FillPermutation)    \
-  X(Gae)                \
-  X(GatherRows)         \
-  X(GradReduce)         \
-  X(LayerNorm)          \
-  X(LayerNormBackward)  \
-  X(LayerNormParamGrad) \
-  X(Moments)            \
-  X(Normalize)          \
-  X(PpoLoss)            \
-  X(SampleCategorical)  \
-  X(SampleGaussian)     \
+#define MILL_OPS(X)      \
+  X(ActionLogProb)       \
+  X(ActivationGrad)      \
+  X(Adam)                \
+  X(AddColumnSums)       \
+  X(ApplyActivation)     \
+  X(BatchMoments)        \
+  X(ClipGlobalNorm)      \
+  X(ColumnSums)          \
+  X(CriticLoss)          \
+  X(DiscretePolicyLoss)  \
+  X(DiscreteSacTarget)   \
+  X(FillPermutation)     \
+  X(Gae)                 \
+  X(GatherRows)          \
+  X(GradReduce)          \
+  X(LayerNorm)           \
+  X(LayerNormBackward)   \
+  X(LayerNormParamGrad)  \
+  X(Moments)             \
+  X(Normalize)           \
+  X(PolicyQ)             \
+  X(PpoLoss)             \
+  X(SacTarget)           \
+  X(SampleCategorical)   \
+  X(SampleGaussian)      \
+  X(SampleSquashed)      \
+  X(SquashedBackward)    \
+  X(TemperatureGradient) \
   X(Vtrace)
 
 namespace millrace {

@@ -193,6 +193,33 @@ TEST(Adam, ScalesTheGradientAndHasTheSameBitsForEveryTeam) {
   EXPECT_EQ(g, std::vector<float>(n, 0.0f));
 }
 
+TEST(Adam, AveragesATargetInTheSamePass) {
+  const auto& g = Golden("sac").at("polyak");
+  float target = g.at("target0").get<float>();
+  AdamStep step;
+  step.Set(0.9, 0.999, 1e-8, 0.0, 1);
+  for (size_t i = 0; i < g.at("online_sequence").size(); ++i) {
+    float w = g.at("online_sequence")[i].get<float>(), grad = 1.0f, m = 0.0f, v = 0.0f;  // at a rate of 0
+    Adam::Params p{&w, &grad, &m, &v, 1, &step, false};
+    p.target = &target, p.tau = g.at("tau").get<float>();
+    RunSerial<Adam>(p);
+    EXPECT_TRUE(CloseF32(target, g.at("target_sequence")[i].get<double>())) << i << ": " << target;
+  }
+  // It is the new weights that are averaged, all of them with tau 1, and none after a skipped step.
+  const int n = 5000;
+  std::vector<float> w = Noise(n, 1), grad = Noise(n, 2), m = Noise(n, 3), v(n, 0.5f), average = Noise(n, 4);
+  step.lr = 0.01f;
+  Adam::Params p{w.data(), grad.data(), m.data(), v.data(), n, &step, false, average.data(), 1.0f};
+  ExpectSameBits<Adam>(p, {w, grad, m, v, average});
+  EXPECT_EQ(average, w);
+  step.skip = 1;
+  p.tau = 0.5f;
+  w[0] += 1.0f;
+  const std::vector<float> before = average;
+  RunSerial<Adam>(p);
+  EXPECT_EQ(average, before);
+}
+
 // Masters stay float32: ten steps of 3e-4 from 1.0 arrive, where bf16 weights would not move.
 TEST(Adam, KeepsFloat32Masters) {
   const auto& p = Golden("precision").at("bf16_weight_minus_lr");

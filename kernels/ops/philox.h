@@ -16,7 +16,10 @@ enum class Purpose : uint32_t {
   kEnv = 5,
   kEval = 6,
   kTest = 7,
-  kReplay = 8
+  kReplay = 8,
+  kSacTarget = 9,   // the next action, of which the target is made
+  kSacPolicy = 10,  // the action that the policy is improved by
+  kSacCritics = 11
 };
 
 struct Philox4 {

@@ -11,6 +11,8 @@ namespace millrace {
 void AddTrainCases(std::vector<ParityCase>* cases, int T, int N, int rows, int dims, int n);
 // Sampling and the PPO loss over so many rows.
 void AddPolicyCases(std::vector<ParityCase>* cases, int rows);
+// The ops of SAC over so many rows.
+void AddSacCases(std::vector<ParityCase>* cases, int rows);
 // Moments, normalisation, gathering, permutations, and the passes that follow a product.
 void AddDataCases(std::vector<ParityCase>* cases, int rows, int dims);
 // The products of X [m, k] W [k, n].

@@ -152,7 +152,9 @@ std::vector<ParityCase> ParityCases() {
   AddTrainCases(&cases, 7, 300, 37, 70, 9001);
   AddTrainCases(&cases, 1, 1, 1, 1, 1);
   AddPolicyCases(&cases, 300);
+  AddSacCases(&cases, 300);
   AddPolicyCases(&cases, 1);
+  AddSacCases(&cases, 1);
   AddDataCases(&cases, 300, 70);
   AddDataCases(&cases, 1, 1);
   for (const Activation activation :
@@ -171,6 +173,7 @@ std::vector<ParityCase> LargeCases() {
   std::vector<ParityCase> cases;
   AddTrainCases(&cases, 128, 2048, 16384, 256, 1 << 20);
   AddPolicyCases(&cases, 16384);
+  AddSacCases(&cases, 16384);
   AddDataCases(&cases, 16384, 256);
   AddGemmCases(&cases, 16384, 256, 256, Activation::kTanh);
   AddGradWeightCases(&cases, 16384, 256, 256);

@@ -65,12 +65,13 @@ ParityCase ClipCase(int chunks, float max_norm, double poison) {
       });
 }
 
-ParityCase AdamCase(int n, bool zero, bool skip, double decay) {
+ParityCase AdamCase(int n, bool zero, bool skip, double decay, float tau = 0.0f) {
   Image m(5);
   const size_t count = static_cast<size_t>(n);
   const auto w = m.Random("w", count, -1, 1, Use::kBoth), g = m.Random("g", count, -1, 1, Use::kBoth);
   const auto first = m.Random("m", count, -0.1f, 0.1f, Use::kBoth);
   const auto second = m.Random("v", count, 0, 0.1f, Use::kBoth);
+  const auto target = tau > 0.0f ? m.Random("target", count, -1, 1, Use::kBoth) : Slot<float>{};
   std::vector<AdamStep> step(1);
   step[0].Set(0.9, 0.999, 1e-5, decay, 7);
   step[0].lr = 3e-4f;
@@ -78,8 +79,10 @@ ParityCase AdamCase(int n, bool zero, bool skip, double decay) {
   step[0].skip = skip ? 1 : 0;
   const auto s = m.Values("step", step);
   return OpCase<Adam>(
-      absl::StrCat("Adam n ", n, zero ? " zero" : "", skip ? " skip" : "", " decay ", decay), std::move(m),
-      [=](const ImageView& at) { return Adam::Params{at(w), at(g), at(first), at(second), n, at(s), zero}; });
+      absl::StrCat("Adam n ", n, zero ? " zero" : "", skip ? " skip" : "", " decay ", decay, " tau ", tau),
+      std::move(m), [=](const ImageView& at) {
+        return Adam::Params{at(w), at(g), at(first), at(second), n, at(s), zero, at(target), tau};
+      });
 }
 
 void AddLayerNorm(std::vector<ParityCase>* cases, int rows, int dims) {
@@ -134,6 +137,8 @@ void AddTrainCases(std::vector<ParityCase>* cases, int T, int N, int rows, int d
   cases->push_back(AdamCase(n, true, false, 0.0));
   cases->push_back(AdamCase(n, false, false, 0.01));
   cases->push_back(AdamCase(n, true, true, 0.0));
+  cases->push_back(AdamCase(n, false, false, 0.0, 0.005f));
+  cases->push_back(AdamCase(n, false, true, 0.0, 0.005f));
   AddLayerNorm(cases, rows, dims);
 }
 

@@ -9,7 +9,7 @@ using Table = std::array<const CudaOp*, static_cast<size_t>(kOpCount)>;
 
 Table MakeTable() {
   Table table{};
-  for (const auto& ops : {CudaDataOps(), CudaPolicyOps(), CudaTrainOps()}) {
+  for (const auto& ops : {CudaDataOps(), CudaPolicyOps(), CudaSacOps(), CudaTrainOps()}) {
     for (const CudaOp& op : ops) table[static_cast<size_t>(op.op)] = &op;
   }
   return table;

@@ -23,6 +23,7 @@ struct CudaOp {
 // One a *.cu file.
 std::span<const CudaOp> CudaDataOps();
 std::span<const CudaOp> CudaPolicyOps();
+std::span<const CudaOp> CudaSacOps();
 std::span<const CudaOp> CudaTrainOps();
 
 // Null where no file has the op.
