@@ -164,6 +164,7 @@ Status ActorCrew::Receive(const LearnerMessage& message) {
     book_.OnLease(*lease);
     DeliverParked();
   } else if (const auto* grant = std::get_if<Grant>(&message)) {
+    if (grant->acknowledged > 0) writer_.Acknowledge(grant->acknowledged);
     return OnGrant(*grant);
   } else if (const auto* ack = std::get_if<Ack>(&message)) {
     writer_.Acknowledge(ack->sequence);

@@ -103,6 +103,7 @@ Status ActorSession::Serve(ActorCrew& crew, const Welcome& welcome, milliseconds
     if ((draining_ || requests_.drain) && deadline == Clock::time_point::max()) {
       draining_ = true;
       crew.Drain();
+      heartbeat = Clock::now();
       deadline = Clock::now() + drain_timeout;
     }
     if (draining_ && (crew.Idle() || Clock::now() >= deadline)) {
@@ -111,7 +112,8 @@ Status ActorSession::Serve(ActorCrew& crew, const Welcome& welcome, milliseconds
     if (Clock::now() >= heartbeat) {
       const Status sent = transport_.Send(Heartbeat{stats(), received_});
       if (!sent.ok()) return Lost(sent);
-      heartbeat = Clock::now() + every;
+      // Who leaves waits for acknowledgements, and a heartbeat is answered by them.
+      heartbeat = Clock::now() + (draining_ ? std::min(every, kLook) : every);
     }
     const StatusOr<LearnerMessage> message = transport_.Receive(std::min(kLook, Until(heartbeat)));
     if (absl::IsDeadlineExceeded(message.status())) continue;

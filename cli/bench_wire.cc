@@ -153,7 +153,10 @@ void BenchActor::Run() {
 }
 
 Status BenchActor::Handle(const LearnerMessage& message) {
-  if (const auto* grant = std::get_if<Grant>(&message)) return Answer(*grant);
+  if (const auto* grant = std::get_if<Grant>(&message)) {
+    if (grant->acknowledged > 0) acknowledged_ = grant->acknowledged;
+    return Answer(*grant);
+  }
   if (const auto* ack = std::get_if<Ack>(&message)) acknowledged_ = ack->sequence;
   if (const auto* lease = std::get_if<Lease>(&message)) {
     for (const LeasedGroup& group : lease->add) next_step_[group.group] = group.next_step;

@@ -16,28 +16,39 @@ std::string_view TransportName(TransportKind kind) {
 
 namespace {
 
-void Join(Grant& grant, Grant&& more) {
-  grant.bytes += more.bytes;
-  grant.groups.insert(grant.groups.end(), more.groups.begin(), more.groups.end());
+// Whether `waiting` can say what the acknowledgement says.
+bool Carry(LearnerMessage& waiting, const Ack& ack) {
+  if (auto* const grant = std::get_if<Grant>(&waiting)) {
+    grant->acknowledged = ack.sequence;
+  } else if (auto* const other = std::get_if<Ack>(&waiting)) {
+    *other = ack;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool Join(Grant& waiting, Grant& more) {
+  if (waiting.exact != more.exact || waiting.policy_version != more.policy_version) return false;
+  waiting.bytes += more.bytes;
+  waiting.groups.insert(waiting.groups.end(), more.groups.begin(), more.groups.end());
+  if (more.acknowledged > 0) waiting.acknowledged = more.acknowledged;
+  return true;
 }
 
 }  // namespace
 
+// Looking at the last one is enough: what could be joined further ahead has been joined to it.
 void Enqueue(std::deque<LearnerMessage>& queue, LearnerMessage message) {
-  auto* const ack = std::get_if<Ack>(&message);
-  auto* const grant = std::get_if<Grant>(&message);
-  for (auto waiting = queue.rbegin(); waiting != queue.rend() && (ack != nullptr || grant != nullptr);
-       ++waiting) {
-    auto* const other_ack = std::get_if<Ack>(&*waiting);
-    auto* const other_grant = std::get_if<Grant>(&*waiting);
-    if (other_ack == nullptr && other_grant == nullptr) break;
-    if (ack != nullptr && other_ack != nullptr) {
-      other_ack->sequence = ack->sequence;
-      return;
-    }
-    if (grant != nullptr && other_grant != nullptr) {
-      if (grant->exact != other_grant->exact || grant->policy_version != other_grant->policy_version) break;
-      Join(*other_grant, std::move(*grant));
+  if (!queue.empty()) {
+    const auto* const ack = std::get_if<Ack>(&message);
+    if (ack != nullptr && Carry(queue.back(), *ack)) return;
+    auto* const grant = std::get_if<Grant>(&message);
+    auto* const last = std::get_if<Grant>(&queue.back());
+    if (grant != nullptr && last != nullptr && Join(*last, *grant)) return;
+    if (const auto* const owed = std::get_if<Ack>(&queue.back()); grant != nullptr && owed != nullptr) {
+      if (grant->acknowledged == 0) grant->acknowledged = owed->sequence;
+      queue.back() = std::move(message);
       return;
     }
   }

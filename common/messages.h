@@ -117,6 +117,7 @@ struct Grant {
   uint64_t policy_version = 0;
   uint64_t bytes = 0;  // of all segments of this grant
   std::vector<GroupGrant> groups;
+  uint64_t acknowledged = 0;  // as Ack::sequence; 0: nothing new
 };
 
 // All sequences up to this one are held by the learner, or dropped and counted; they are never sent again.
@@ -147,8 +148,8 @@ struct Bye {
 using LearnerMessage = std::variant<Welcome, Lease, Grant, Ack, WeightsChunk, Drain, Bye>;
 
 // Adds a message to those that wait for a connection. Where one of them can say it as well, it does: the last
-// acknowledgement covers all before it, and grants for the same version are one. So the more there is to say,
-// the fewer messages it takes. What a lease parts stays apart.
+// acknowledgement covers all before it, a grant carries one, and grants for the same version are one. So the
+// more there is to say, the fewer messages it takes. What a lease parts stays apart.
 void Enqueue(std::deque<LearnerMessage>& queue, LearnerMessage message);
 // What Heartbeat::received counts of a message; the same for any way to join them.
 uint64_t Weight(const LearnerMessage& message);

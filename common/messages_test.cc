@@ -9,14 +9,18 @@ TEST(Messages, TheLastAcknowledgementCoversThoseThatWait) {
   std::deque<LearnerMessage> queue;
   Enqueue(queue, Ack{1});
   Enqueue(queue, Grant{false, 3, 10, {{1, 5, -1}}});
+  ASSERT_EQ(queue.size(), 1u);
+  EXPECT_EQ(std::get<Grant>(queue[0]).acknowledged, 1u) << "the grant carries it";
   Enqueue(queue, Ack{2});
   Enqueue(queue, Grant{false, 3, 20, {{2, 6, -1}}});
-  ASSERT_EQ(queue.size(), 2u);
-  EXPECT_EQ(std::get<Ack>(queue[0]).sequence, 2u);
-  const Grant& grant = std::get<Grant>(queue[1]);
+  ASSERT_EQ(queue.size(), 1u);
+  const Grant& grant = std::get<Grant>(queue[0]);
+  EXPECT_EQ(grant.acknowledged, 2u);
   EXPECT_EQ(grant.bytes, 30u);
   ASSERT_EQ(grant.groups.size(), 2u);
   EXPECT_EQ(grant.groups[1].group, 2u);
+  Enqueue(queue, Grant{false, 3, 20, {{2, 6, -1}}, 3});
+  EXPECT_EQ(std::get<Grant>(queue[0]).acknowledged, 3u);
 }
 
 TEST(Messages, GrantsOfOtherVersionsStayApart) {
@@ -34,7 +38,9 @@ TEST(Messages, NothingIsJoinedAcrossALease) {
   Enqueue(queue, Lease{{1}, {}});
   Enqueue(queue, Ack{2});
   Enqueue(queue, Grant{false, 3, 10, {{1, 6, -1}}});
-  EXPECT_EQ(queue.size(), 5u);
+  EXPECT_EQ(queue.size(), 3u);
+  EXPECT_EQ(std::get<Grant>(queue[0]).acknowledged, 1u);
+  EXPECT_EQ(std::get<Grant>(queue[2]).acknowledged, 2u);
 }
 
 TEST(Messages, JoiningKeepsTheWeight) {

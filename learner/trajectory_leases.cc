@@ -141,7 +141,11 @@ bool TrajectoryService::AddGrant(HeldGroup& group, std::map<uint64_t, Grant>& gr
 }
 
 void TrajectoryService::SendGrants(std::map<uint64_t, Grant>& grants) {
-  for (auto& [number, grant] : grants) Tell(*actors_.at(number), std::move(grant));
+  for (auto& [number, grant] : grants) {
+    Actor& actor = *actors_.at(number);
+    grant.acknowledged = std::exchange(actor.owed, 0);
+    Tell(actor, std::move(grant));
+  }
 }
 
 // Async: an actor that hangs in its environment, and lives all the same, would keep what others could use of
@@ -167,27 +171,57 @@ void TrajectoryService::Tell(Actor& actor, LearnerMessage message) {
   actor.link->Send(std::move(message));
 }
 
-// Sync: each group's segment of the open round that is neither here nor granted. Async: round robin over the
-// groups, the least granted first, as far as lag and memory allow: whatever is outstanding stands before the
-// next one in the queue, so with `max_policy_lag` batches outstanding none is older than that when its turn
-// comes.
-void TrajectoryService::GrantGroups() {
-  if (weights_ == nullptr || stopped_ || draining_ || paused_) return;
+// Async: whether the actor of the block that begins here is to be told of further grants. While it has more
+// than one for each group, and work for each thread, they wait: then one message serves many segments, and
+// carries their acknowledgement.
+bool TrajectoryService::RunsLow(size_t first) const {
+  const std::vector<HeldGroup>& groups = table_.groups();
+  const auto holder = actors_.find(groups[first].holder);
+  if (holder == actors_.end()) return false;
+  size_t standing = 0, supplied = 0, granted = 0;
+  for (size_t g = first; g < first + batch_size_; ++g) {
+    if (groups[g].overdue) continue;
+    ++standing;
+    supplied += groups[g].granted > 0;
+    granted += static_cast<size_t>(groups[g].granted);
+  }
+  return granted <= standing || supplied <= std::min<size_t>(standing - 1, holder->second->threads);
+}
+
+// Async: round robin over these groups, the least granted first, as far as lag and memory allow: whatever is
+// outstanding stands before the next one in the queue, so with `max_policy_lag` batches outstanding none is
+// older than that when its turn comes.
+void TrajectoryService::GrantAsync(size_t begin, size_t end) {
   std::map<uint64_t, Grant> grants;
   std::vector<HeldGroup>& groups = table_.groups();
-  if (!async_) {
-    for (HeldGroup& group : groups) {
-      if (round_open_ && group.ready_order < 0 && group.granted == 0) AddGrant(group, grants);
+  const size_t limit = std::min<size_t>(max_outstanding_, size_t{max_policy_lag_} * batch_size_);
+  if (begin == end || Outstanding() >= limit) return;
+  std::vector<bool> low((end - begin) / batch_size_);
+  for (size_t b = 0; b < low.size(); ++b) low[b] = RunsLow(begin + b * batch_size_);
+  for (int ahead = 0; ahead < kGrantsAhead && Outstanding() < limit; ++ahead) {
+    const size_t first = std::clamp(next_grant_, begin, end - 1);
+    for (size_t i = 0, g = first; i < end - begin && Outstanding() < limit;
+         ++i, g = g + 1 < end ? g + 1 : begin) {
+      if (!low[(g - begin) / batch_size_] || groups[g].granted > ahead) continue;
+      if (AddGrant(groups[g], grants)) next_grant_ = (g + 1) % groups.size();
     }
-  } else if (!groups.empty()) {
-    const size_t limit = std::min<size_t>(max_outstanding_, size_t{max_policy_lag_} * batch_size_);
-    for (int ahead = 0; ahead < kGrantsAhead && Outstanding() < limit; ++ahead) {
-      const size_t first = next_grant_;
-      for (size_t i = 0; i < groups.size() && Outstanding() < limit; ++i) {
-        const size_t g = (first + i) % groups.size();
-        if (groups[g].granted <= ahead && AddGrant(groups[g], grants)) next_grant_ = (g + 1) % groups.size();
-      }
-    }
+  }
+  SendGrants(grants);
+}
+
+void TrajectoryService::GrantBlockOf(uint32_t group) {
+  if (weights_ == nullptr || stopped_ || draining_ || paused_) return;
+  const size_t first = group / batch_size_ * batch_size_;
+  GrantAsync(first, first + batch_size_);
+}
+
+// Sync: each group's segment of the open round that is neither here nor granted. Async: what is due to any.
+void TrajectoryService::GrantGroups() {
+  if (weights_ == nullptr || stopped_ || draining_ || paused_) return;
+  if (async_) return GrantAsync(0, table_.groups().size());
+  std::map<uint64_t, Grant> grants;
+  for (HeldGroup& group : table_.groups()) {
+    if (round_open_ && group.ready_order < 0 && group.granted == 0) AddGrant(group, grants);
   }
   SendGrants(grants);
 }

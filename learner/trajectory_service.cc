@@ -180,7 +180,7 @@ StatusOr<SessionId> TrajectoryService::Open(const Hello& hello, TransportKind ki
   actor->link = std::move(link);
   actor->ready = actor->left = false;
   actor->ring.clear();
-  actor->told = actor->due = 0;
+  actor->told = actor->due = actor->owed = 0;
   actor->due_since = actor->last_seen = options_.now();
   actor->session = ++last_session_;
   sessions_[actor->session] = actor;
@@ -228,6 +228,7 @@ Status TrajectoryService::OnHeartbeat(Actor& actor, const Heartbeat& heartbeat) 
   const Time now = options_.now();
   actor.stats = heartbeat.stats;
   actor.stats_window.Add(now, heartbeat.stats);
+  Acknowledge(actor);
   if (!heartbeat.received.has_value()) return absl::OkStatus();
   if (*heartbeat.received >= actor.due) {
     actor.due = actor.told;
@@ -378,11 +379,12 @@ void TrajectoryService::PassOver(Actor& actor, const SegmentHeader& header, cons
     actor.any_sequence = true;
     actor.last_sequence = header.sequence;
   }
-  Acknowledge(actor, actor.last_sequence);
+  actor.owed = actor.last_sequence;
+  Acknowledge(actor);
 }
 
-void TrajectoryService::Acknowledge(Actor& actor, uint64_t sequence) {
-  Tell(actor, Ack{sequence});
+void TrajectoryService::Acknowledge(Actor& actor) {
+  if (actor.owed > 0) Tell(actor, Ack{std::exchange(actor.owed, 0)});
 }
 
 StatusOr<TrajectoryService::Ingest> TrajectoryService::BeginIngest(SessionId session,
@@ -509,8 +511,8 @@ void TrajectoryService::TakeIn(Actor& actor, Pending& pending) {
   if (!async_) group.ready_order = static_cast<int64_t>(queue_.size());
   pending.held.since = options_.now();
   queue_.push_back(std::move(pending.held));
-  Acknowledge(actor, header.sequence);
-  if (async_) GrantGroups();
+  actor.owed = header.sequence;  // with the next grant, or the next heartbeat
+  if (async_) GrantBlockOf(header.group);
   if (queue_.size() >= batch_size_) changed_.NotifyAll();
 }
 

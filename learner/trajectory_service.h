@@ -151,6 +151,7 @@ class TrajectoryService {
     Time last_seen, lost_at;
     bool any_sequence = false;
     uint64_t last_sequence = 0;  // taken in or passed over
+    uint64_t owed = 0;           // the sequence to be acknowledged; 0: nothing new
     std::vector<RingSlot> ring;
     ActorStats stats;
     RateWindow<ActorStats> stats_window;
@@ -197,7 +198,7 @@ class TrajectoryService {
   void Disconnect(Actor& actor) MILL_REQUIRES(mutex_);
   StatusOr<bool> WantedLocked(Actor& actor, const SegmentHeader& header) MILL_REQUIRES(mutex_);
   void PassOver(Actor& actor, const SegmentHeader& header, const char* reason) MILL_REQUIRES(mutex_);
-  void Acknowledge(Actor& actor, uint64_t sequence) MILL_REQUIRES(mutex_);
+  void Acknowledge(Actor& actor) MILL_REQUIRES(mutex_);
   Status CheckContent(const Pending& pending) const;
   void TakeIn(Actor& actor, Pending& pending) MILL_REQUIRES(mutex_);
   void FreeMemory(const Held& held) MILL_REQUIRES(mutex_);
@@ -219,6 +220,9 @@ class TrajectoryService {
   LeasedGroup Describe(const HeldGroup& group) MILL_REQUIRES(mutex_);
   bool AddGrant(HeldGroup& group, std::map<uint64_t, Grant>& grants) MILL_REQUIRES(mutex_);
   void GrantGroups() MILL_REQUIRES(mutex_);
+  void GrantAsync(size_t begin, size_t end) MILL_REQUIRES(mutex_);
+  void GrantBlockOf(uint32_t group) MILL_REQUIRES(mutex_);
+  bool RunsLow(size_t first) const MILL_REQUIRES(mutex_);
   void GiveUpOverdue() MILL_REQUIRES(mutex_);
   void SendGrants(std::map<uint64_t, Grant>& grants) MILL_REQUIRES(mutex_);
   void OpenRound() MILL_REQUIRES(mutex_);

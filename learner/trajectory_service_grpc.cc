@@ -32,6 +32,7 @@ using RawService = v1::Trajectory::WithCallbackMethod_Join<
 // A connection that says nothing, and one that does not take its Bye, end after this.
 constexpr std::chrono::seconds kPatience{10};
 // Answers that an actor has not read. Credits keep an honest one far below.
+constexpr size_t kMaxInbox = 2;  // messages that were read while one is taken in
 constexpr size_t kMaxOutgoingBytes = size_t{256} << 20, kMaxOutgoing = size_t{1} << 16;
 
 std::string_view View(const Slice& slice) {
@@ -112,7 +113,7 @@ class ActorStream final : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>
         stream.Close(absl::DeadlineExceededError(Cat("no Hello within ", kPatience.count(), " s")));
       }
     });
-    StartRead(&incoming_);
+    ReadOn();
   }
 
   // ---- ActorLink ----
@@ -127,18 +128,16 @@ class ActorStream final : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>
   // ---- gRPC ----
 
   void OnReadDone(bool ok) override {
-    if (ok) {
-      const Status status = Handle();
-      if (!status.ok()) Close(status);
-    }
-    incoming_.Clear();
     MutexLock lock(mutex_);
-    if (!ok && !closed_) {
-      closed_ = true;
-      why_ = absl::UnavailableError("the connection ended");
-      status_ = grpc::Status::OK;
+    reading_ = false;
+    if (ok) {
+      inbox_.push_back(std::move(incoming_));
+      incoming_.Clear();
+    } else {
+      input_ended_ = true;
     }
-    if (!closed_) StartRead(&incoming_);
+    ReadOn();
+    if (!handling_) HandleAll();
     WriteOn();
   }
 
@@ -223,12 +222,38 @@ class ActorStream final : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>
     if (!done_) context_->TryCancel();
   }
 
+  // The next message is on its way while this one is taken in.
+  void ReadOn() MILL_REQUIRES(mutex_) {
+    if (reading_ || closed_ || input_ended_ || inbox_.size() >= kMaxInbox) return;
+    reading_ = true;
+    StartRead(&incoming_);
+  }
+
+  // By whichever reading callback finds nobody at it: one message at a time, in their order.
+  void HandleAll() MILL_REQUIRES(mutex_) {
+    handling_ = true;
+    while (!inbox_.empty() && !closed_) {
+      const ByteBuffer message = std::move(inbox_.front());
+      inbox_.pop_front();
+      ReadOn();
+      mutex_.Unlock();
+      const Status status = Handle(message);
+      if (!status.ok()) Close(status);
+      mutex_.Lock();
+    }
+    handling_ = false;
+    if (!input_ended_ || closed_) return;
+    closed_ = true;
+    why_ = absl::UnavailableError("the connection ended");
+    status_ = grpc::Status::OK;
+  }
+
   // ---- what the actor sent; one message at a time, without the mutex ----
 
-  Status Handle() {
+  Status Handle(const ByteBuffer& message_bytes) {
     std::vector<Slice> slices;
-    if (!incoming_.Dump(&slices).ok()) return absl::InvalidArgumentError("message: can't be read");
-    MILL_ASSIGN_OR_RETURN(const ActorFrame frame, ParseSlices(slices, incoming_.Length()));
+    if (!message_bytes.Dump(&slices).ok()) return absl::InvalidArgumentError("message: can't be read");
+    MILL_ASSIGN_OR_RETURN(const ActorFrame frame, ParseSlices(slices, message_bytes.Length()));
     if (std::holds_alternative<UnknownMessage>(frame)) return absl::OkStatus();
     const auto* message = std::get_if<ActorMessage>(&frame);
     const auto* hello = message == nullptr ? nullptr : std::get_if<Hello>(message);
@@ -263,10 +288,13 @@ class ActorStream final : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>
   TrajectoryService& service_;
   LiveCalls<ActorStream>& live_;
   grpc::CallbackServerContext* const context_;  // valid until done_
-  ByteBuffer incoming_;
-  std::optional<SessionId> session_;  // as incoming_, of the reading callback, and of OnDone
+  ByteBuffer incoming_;                         // gRPC's while reading_
+  std::optional<SessionId> session_;            // of whoever handles, and of OnDone
 
   mutable Mutex mutex_;
+  std::deque<ByteBuffer> inbox_ MILL_GUARDED_BY(mutex_);
+  bool reading_ MILL_GUARDED_BY(mutex_) = false, handling_ MILL_GUARDED_BY(mutex_) = false,
+                input_ended_ MILL_GUARDED_BY(mutex_) = false;
   grpc::Alarm hello_timer_ MILL_GUARDED_BY(mutex_), close_timer_ MILL_GUARDED_BY(mutex_);
   std::deque<LearnerMessage> outgoing_ MILL_GUARDED_BY(mutex_);  // that wait for the one being written
   ByteBuffer written_ MILL_GUARDED_BY(mutex_);

@@ -35,7 +35,11 @@ TEST(TrajectoryService, ARoundIsOneSegmentOfEachGroupInOrder) {
     EXPECT_THAT(f.service->SaveRows().next_step, testing::Each((round + 1) * kSteps));
   }
   EXPECT_THAT(a.groups, testing::SizeIs(2)) << "shared since the first round";
-  EXPECT_EQ(a.link->Drain<Ack>().back().sequence, a.sequence);
+  a.Update();
+  EXPECT_EQ(a.acknowledged, 4u) << "with the last grants";
+  ASSERT_TRUE(f.service->Receive(a.session, Heartbeat{}).ok());
+  a.Update();
+  EXPECT_EQ(a.acknowledged, a.sequence) << "and the rest with a heartbeat";
   EXPECT_EQ(b.link->version(), 2u);
 }
 
@@ -62,10 +66,50 @@ TEST(TrajectoryService, ASegmentIsTakenInOnce) {
   const auto bytes = a.Payload(a.groups.at(header.group), header);
   ASSERT_EQ(a.Send(header, bytes), StatusOr<bool>(false));
   EXPECT_EQ(a.Send(header, bytes), StatusOr<bool>(true)) << "the second time it is passed over";
-  EXPECT_EQ(a.link->Drain<Ack>().size(), 2u) << "and acknowledged again";
+  EXPECT_EQ(a.link->Drain<Ack>().back().sequence, 1u) << "and acknowledged at once";
   EXPECT_EQ(CounterOf(*f.service, "duplicates"), 1u);
   header.sequence = 5;
   EXPECT_THAT(a.Send(header, bytes).status().message(), HasSubstr("sequence: 5 where 2 was to come"));
+}
+
+TEST(TrajectoryService, AnActorWithWorkIsToldOfGrantsManyAtATime) {
+  Fixture f(RunMode::kAsync);
+  FakeActor a(*f.service, "a");
+  ASSERT_TRUE(a.Connect().ok());
+  a.Update();
+  ASSERT_EQ(a.grants.size(), 8u) << "two for each group";
+  const auto grants = std::exchange(a.grants, {});
+  for (size_t i = 0; i < 3; ++i) {
+    ASSERT_TRUE(a.SendGranted(grants[i]).ok());
+    a.Update();
+    EXPECT_TRUE(a.grants.empty()) << i;
+    EXPECT_EQ(a.acknowledged, 0u) << i;
+  }
+  ASSERT_TRUE(a.SendGranted(grants[3]).ok());
+  const std::vector<Grant> told = a.link->Drain<Grant>();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].groups.size(), 4u);
+  EXPECT_EQ(told[0].acknowledged, 4u);
+}
+
+// Its threads would have nothing to do until the others' segments are here.
+TEST(TrajectoryService, AnIdleThreadDoesNotWaitForGrants) {
+  Fixture f(RunMode::kAsync);
+  FakeActor a(*f.service, "a");
+  ASSERT_TRUE(a.Connect(TransportKind::kInProcess, 4).ok());
+  a.Update();
+  const auto grants = std::exchange(a.grants, {});
+  std::vector<GroupGrant> first;
+  for (const GroupGrant& grant : grants) {
+    if (grant.group == grants[0].group) first.push_back(grant);
+  }
+  ASSERT_EQ(first.size(), 2u);
+  ASSERT_TRUE(a.SendGranted(first[0]).ok());
+  a.Update();
+  EXPECT_TRUE(a.grants.empty());
+  ASSERT_TRUE(a.SendGranted(first[1]).ok());
+  a.Update();
+  EXPECT_FALSE(a.grants.empty()) << "a group without a grant";
 }
 
 TEST(TrajectoryService, DamagedAndImpossibleSegmentsNeverArrive) {

@@ -219,6 +219,7 @@ void Put(const Grant& from, v1::LearnerMessage& to) {
   grant.set_exact(from.exact);
   grant.set_policy_version(from.policy_version);
   grant.set_bytes(from.bytes);
+  grant.set_acknowledged(from.acknowledged);
   for (const GroupGrant& group : from.groups) {
     v1::GroupGrant& added = *grant.add_groups();
     added.set_group(group.group);
@@ -232,6 +233,7 @@ StatusOr<LearnerFrame> Get(v1::Grant& from) {
   grant.exact = from.exact();
   grant.policy_version = from.policy_version();
   grant.bytes = from.bytes();
+  grant.acknowledged = from.acknowledged();
   grant.groups.reserve(static_cast<size_t>(from.groups_size()));
   for (const v1::GroupGrant& group : from.groups()) {
     if (group.slot() < -1) return Refuse("grant.groups.slot: ", group.slot(), " is no slot");

@@ -130,7 +130,8 @@ TEST(Codec, LearnerMessagesComeBackAsTheyWere) {
   EXPECT_EQ(lease.add[0].next_step, 5u);
   EXPECT_EQ(lease.add[0].state, std::string("\x80\0", 2));
 
-  const Grant grant = RoundTripLearner(Grant{true, 9, 4096, {{1, 2, -1}, {2, 3, 0}}});
+  const Grant grant = RoundTripLearner(Grant{true, 9, 4096, {{1, 2, -1}, {2, 3, 0}}, 77});
+  EXPECT_EQ(grant.acknowledged, 77u);
   EXPECT_TRUE(grant.exact);
   EXPECT_EQ(grant.policy_version, 9u);
   EXPECT_EQ(grant.bytes, 4096u);

@@ -137,7 +137,7 @@ struct FakeActor {
   Welcome welcome;
   std::map<uint32_t, LeasedGroup> groups;
   std::vector<GroupGrant> grants;
-  uint64_t version = 0;
+  uint64_t version = 0, acknowledged = 0;
 
   FakeActor(TrajectoryService& s, std::string n, bool ring = false)
       : service(s), link(std::make_shared<FakeLink>(ring)), name(std::move(n)) {}
@@ -165,7 +165,9 @@ struct FakeActor {
     for (const Grant& grant : link->Drain<Grant>()) {
       version = std::max(version, grant.policy_version);
       grants.insert(grants.end(), grant.groups.begin(), grant.groups.end());
+      acknowledged = std::max(acknowledged, grant.acknowledged);
     }
+    for (const Ack& ack : link->Drain<Ack>()) acknowledged = std::max(acknowledged, ack.sequence);
   }
   // A segment that is all zeros but for what the service looks at.
   std::vector<std::byte> Payload(const LeasedGroup& group, SegmentHeader& header) const {

@@ -134,6 +134,7 @@ struct ShmActor {
         for (const LeasedGroup& group : lease->add) groups[group.group] = group;
       } else if (const auto* grant = std::get_if<Grant>(&message)) {
         version = grant->policy_version;
+        if (grant->acknowledged > 0) acknowledged = grant->acknowledged;
         grants.insert(grants.end(), grant->groups.begin(), grant->groups.end());
       } else if (const auto* ack = std::get_if<Ack>(&message)) {
         acknowledged = ack->sequence;
@@ -205,6 +206,11 @@ struct ShmActor {
     MILL_RETURN_IF_ERROR(Until(
         [&] { return grants.size() == 4 && weights_version == version && weights.size() == weights_bytes; }));
     MILL_RETURN_IF_ERROR(SendGranted(width));
+    return UntilAcknowledged();
+  }
+  // All that was sent; a heartbeat asks for it.
+  Status UntilAcknowledged() {
+    MILL_RETURN_IF_ERROR(transport->Send(Heartbeat{}));
     return Until([&] { return acknowledged == sequence; });
   }
 };

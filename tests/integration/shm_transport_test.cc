@@ -115,7 +115,7 @@ TEST(ShmTransport, WithoutMemoryForARing) {
     ASSERT_TRUE(actor.Until([&] { return actor.grants.size() == 4; }).ok());
     EXPECT_EQ(actor.grants[0].slot, -1);
     ASSERT_TRUE(actor.SendGranted(f.width).ok());
-    ASSERT_TRUE(actor.Until([&] { return actor.acknowledged == actor.sequence; }).ok());
+    ASSERT_TRUE(actor.UntilAcknowledged().ok());
     const auto batch = f.service->Take();
     ASSERT_TRUE(batch.ok());
     EXPECT_GT(batch->segments[0].layout().bytes(), size_t{2} << 20) << "longer than a head";

@@ -168,7 +168,10 @@ struct Actor {
     for (const uint32_t group : message.drop) groups.erase(group);
     for (const LeasedGroup& group : message.add) groups[group.group] = group;
   }
-  void Take(Grant& message) { grants.insert(grants.end(), message.groups.begin(), message.groups.end()); }
+  void Take(Grant& message) {
+    grants.insert(grants.end(), message.groups.begin(), message.groups.end());
+    if (message.acknowledged > 0) acknowledged = message.acknowledged;
+  }
   void Take(Ack& message) { acknowledged = message.sequence; }
   void Take(WeightsChunk& message) {
     if (message.offset == 0) {
