@@ -38,6 +38,10 @@ class LiveCalls {
     for (const auto& call : calls_) all.push_back(call.second);
     return all;
   }
+  size_t size() const {
+    MutexLock lock(mutex_);
+    return calls_.size();
+  }
   // From now on Add says false; those that are there.
   std::vector<std::shared_ptr<Call>> Close() {
     {
