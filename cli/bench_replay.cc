@@ -146,8 +146,8 @@ StatusOr<BenchResult> RunWork(const Work& work, const BenchOptions& bench) {
     const Clock::time_point start = Clock::now();
     MILL_ASSIGN_OR_RETURN(const double transitions, Repeat(work, *replay, stream, batch, draw));
     if (i > 0) rates.push_back(transitions / Since(start));
-    if (i % 16 == 0) bandwidths.push_back(CopyBandwidth());
   }
+  for (int i = 0; i < 5; ++i) bandwidths.push_back(CopyBandwidth());
   BenchResult result{work.name, "transitions/s", CpuKernelSet(), 0, 0, 0, 0, 0, {}};
   bench::Summarize(rates, result);
   const double bandwidth = bench::Median(bandwidths);

@@ -19,6 +19,8 @@ class ObsEncoder {
 
   int width() const { return width_; }
   bool normalizes() const { return normalize_; }
+  // A row is one f32 array, read as it is.
+  bool passthrough() const { return passthrough_; }
 
   // The observations of step t as [rows, width] f32. Where nothing needs doing this is the segment's own
   // memory; otherwise `scratch` of that size, filled.

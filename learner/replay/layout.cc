@@ -3,20 +3,22 @@
 #include "common/text.h"
 
 namespace millrace {
+namespace {
+
+const char* TypeName(DType type) {
+  if (type == DType::kU8) return "u8";
+  return type == DType::kI32 ? "i32" : "f32";
+}
+
+}  // namespace
 
 StatusOr<ReplayLayout> ReplayLayout::Make(const EnvSpec& spec, int frames) {
   ReplayLayout layout;
   layout.frames = frames;
   size_t next = 0;
   bool aligned = false;
-  // Values of four bytes first, so that i32 stands on a multiple of four.
-  for (const bool wide : {true, false}) {
-    for (const ArraySpec& array : spec.observations) {
-      if ((SizeOf(array.dtype) == 4) != wide) continue;
-      aligned |= array.dtype == DType::kI32;
-    }
-  }
   layout.arrays.resize(spec.observations.size());
+  // Values of four bytes first, so that i32 stands on a multiple of four.
   for (const bool wide : {true, false}) {
     for (size_t a = 0; a < spec.observations.size(); ++a) {
       const ArraySpec& array = spec.observations[a];
@@ -32,7 +34,8 @@ StatusOr<ReplayLayout> ReplayLayout::Make(const EnvSpec& spec, int frames) {
       out.frame_elements = array.elements() / frames;
       out.at = next;
       next += out.frame_bytes;
-      CatTo(layout.text, array.name, " ", SizeOf(array.dtype), "x", out.frame_elements, "@", out.at, " ");
+      aligned |= array.dtype == DType::kI32;
+      CatTo(layout.text, array.name, " ", TypeName(array.dtype), "x", out.frame_elements, "@", out.at, " ");
     }
   }
   layout.observation_bytes = next;

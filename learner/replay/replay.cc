@@ -13,14 +13,22 @@
 namespace millrace {
 namespace {
 
-// Slots of a page, a power of two: as many as leave at most a 64th of the capacity in pages that are not
-// full, or, where slots are so small that a page's own words matter, where the sum of both is least.
+// Slots of a page, a power of two. Pages that are not full hold at most a 64th of the capacity, and together,
+// for each row writes into one, stay in a core's cache; but a page's own words are a few percent of it.
 uint32_t PageSlots(uint64_t capacity, int rows, size_t stride) {
-  constexpr double kPageWords = 12;
-  const double per_row = static_cast<double>(capacity) / rows;
-  const double least = std::sqrt(kPageWords * per_row / static_cast<double>(stride));
-  const auto wanted = static_cast<uint32_t>(std::clamp(std::max(per_row / 64, least), 1.0, 128.0));
-  return std::bit_floor(wanted);
+  constexpr double kCache = 512 << 10, kPageWords = 12, kShare = 0.035, kMost = 128;
+  const double per_row = static_cast<double>(capacity) / rows, slot = static_cast<double>(stride);
+  const auto floor = [&](double x) {
+    return std::bit_floor(static_cast<uint32_t>(std::clamp(x, 1.0, kMost)));
+  };
+  const uint32_t wanted = floor(std::min(per_row / 64, kCache / (rows * slot)));
+  const uint32_t least = 2 * floor(kPageWords / (kShare * slot));
+  return std::min(std::max(wanted, least), floor(per_row / 16));
+}
+
+void PrefetchForWrite(const std::byte* at, size_t bytes) {
+  constexpr size_t kLine = 64, kMost = 1024;  // of more the processor sees itself that it comes in order
+  for (size_t i = 0; i < std::min(bytes, kMost); i += kLine) __builtin_prefetch(at + i, 1);
 }
 
 uint64_t RoundUp(uint64_t bytes) {
@@ -36,10 +44,10 @@ Status CheckOptions(const ReplayOptions& o) {
     return absl::InvalidArgumentError(
         Cat("replay.capacity ", o.capacity, " is smaller than a batch of ", o.batch_size, "; raise it"));
   }
-  if (o.prioritized && (!(o.alpha >= 0 && o.alpha <= 1) || !(o.priority_eps > 0 && o.priority_eps <= 1))) {
+  if (o.prioritized &&
+      (!(o.alpha >= 0 && o.alpha <= 1) || !(o.priority_eps > 0) || !std::isfinite(o.priority_eps))) {
     return absl::InvalidArgumentError(Cat("replay.alpha ", o.alpha, " and replay.priority_eps ",
-                                          o.priority_eps,
-                                          ": alpha is from 0 to 1, priority_eps above 0 and at most 1"));
+                                          o.priority_eps, ": alpha is from 0 to 1, priority_eps above 0"));
   }
   const uint64_t windows = static_cast<uint64_t>(o.rows) * static_cast<uint64_t>(o.n_step);
   if (o.capacity < windows) {
@@ -102,7 +110,7 @@ Replay::Replay(const ReplayOptions& options, const ObsEncoder& encoder, ReplayLa
     : options_(options), encoder_(encoder), layout_(std::move(layout)), memory_(std::move(memory)) {
   plan_ = plan;
   bytes_ = plan.slots_bytes + plan.side_bytes;
-  changed_.resize(plan.pages);
+  dealt_.resize(plan.pages);
   slots_ = memory_.slots();
   flags_ = reinterpret_cast<uint8_t*>(memory_.side() + plan.flags_at);
   pages_ = new (memory_.side() + plan.pages_at) Page[plan.pages];
@@ -110,6 +118,7 @@ Replay::Replay(const ReplayOptions& options, const ObsEncoder& encoder, ReplayLa
   if (options.prioritized) tree_ = SumTree(memory_.side() + plan.tree_at, plan.pages * plan.page_slots);
   page_shift_ = static_cast<uint32_t>(std::countr_zero(plan.page_slots));
   page_mask_ = plan.page_slots - 1;
+  plain_ = encoder.passthrough() && layout_.frames == 1;
   double power = 1;
   for (int k = 0; k <= options.n_step; ++k, power *= options.gamma) gamma_power_.push_back(power);
 }
@@ -168,8 +177,9 @@ Status Replay::Add(const SegmentView& segment, uint32_t group, uint64_t first_st
   const int rows = segment.layout().rows();
   MILL_ASSIGN_OR_RETURN(const uint32_t first_lane, LanesOf(group, static_cast<uint32_t>(rows)));
   IndexFinals(segment);
-  ++adds_;
+  constexpr int kAhead = 8;  // rows whose memory is on its way
   for (int row = 0; row < rows; ++row) {
+    if (row + kAhead < rows) PrefetchHead(lanes_[first_lane + static_cast<uint32_t>(row + kAhead)]);
     AddRow(lanes_[first_lane + static_cast<uint32_t>(row)], segment, row, first_step);
   }
   for (int entry = 0; entry < segment.final_count(); ++entry) {
@@ -185,6 +195,13 @@ void Replay::IndexFinals(const SegmentView& segment) {
   for (int entry = 0; entry < segment.final_count(); ++entry) {
     final_of_[static_cast<size_t>(segment.final_index()[entry])] = entry;
   }
+}
+
+// The head, which is compared and gets its step, and the slot behind it, where the next observation goes.
+void Replay::PrefetchHead(const Lane& lane) const {
+  if (lane.page == kNone) return;
+  PrefetchForWrite(SlotAt(lane.head), 2 * layout_.stride);
+  __builtin_prefetch(flags_ + lane.head, 1);
 }
 
 void Replay::AddRow(Lane& lane, const SegmentView& segment, int row, uint64_t first_step) {
@@ -256,7 +273,6 @@ void Replay::FinishStep(Lane& lane, const SegmentView& segment, int t, int row) 
   const auto at = static_cast<size_t>(t * segment.layout().rows() + row);
   const uint32_t slot = lane.head;
   std::byte* out = SlotAt(slot);
-  changed_[lane.page] = adds_;
   std::memcpy(out + layout_.action_at,
               static_cast<const std::byte*>(segment.action()) + at * layout_.action_bytes,
               layout_.action_bytes);
@@ -304,7 +320,6 @@ uint32_t Replay::PushSlot(Lane& lane, uint8_t flags) {
     ++lane.head;
   }
   flags_[lane.head] = flags;
-  changed_[lane.page] = adds_;
   return lane.head;
 }
 
@@ -312,6 +327,11 @@ void Replay::DealPage(Lane& lane) {
   if (used_pages_ == page_count_) EvictOldest();  // which may close this lane too
   const uint32_t page = static_cast<uint32_t>((uint64_t{oldest_} + used_pages_) % page_count_);
   ++used_pages_;
+  // With many rows the processor sees no order in what is written; but pages are dealt in order.
+  constexpr uint32_t kAhead = 4;
+  const uint32_t coming = page + kAhead < page_count_ ? page + kAhead : page;
+  PrefetchForWrite(SlotAt(coming << page_shift_), layout_.stride << page_shift_);
+  dealt_[page] = ++deals_;
   pages_[page] = Page{static_cast<uint32_t>(&lane - lanes_.data()), kNone, lane.page};
   if (lane.page != kNone) pages_[lane.page].next = page;
   lane.page = page;

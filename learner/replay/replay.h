@@ -1,6 +1,7 @@
 // Replay: the steps that an off-policy learner learns from, and the batches drawn of them. Station: replay,
 // between segment_queue and train_step. Owner: the learner of the algorithm. Threads: Add, UpdatePriorities
-// and Load by one thread while nobody else is inside; SampleRows and SampleSequences by any number at a time.
+// and what changes state by one thread while nobody else is inside; SampleRows and SampleSequences by any
+// number at a time.
 //
 // A lane is the stream of one row of one row group. It is stored as slots in order: a slot has an observation
 // and, where a step was taken there, action, reward and how it ended. The observation after a step is the
@@ -19,15 +20,15 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "common/safetensors.h"
 #include "common/segment.h"
 #include "common/spec.h"
 #include "common/status.h"
 #include "kernels/net/obs_encoder.h"
+#include "learner/learner.h"
 #include "learner/replay/layout.h"
 #include "learner/replay/memory.h"
 #include "learner/replay/sum_tree.h"
@@ -129,25 +130,22 @@ class Replay {
   // error that is NaN, infinite or below zero. Nothing to do where draws are uniform.
   Status UpdatePriorities(const uint32_t* index, const float* td, int n);
 
-  // All that a replay of the same options needs to go on to the bit, as tensors "replay/...": views of the
-  // replay's own memory, which stand until it is changed next, and of the small vectors here.
-  struct State {
-    std::vector<uint64_t> counters, lanes, groups;
-    std::vector<float> largest_priority;
-    std::vector<uint8_t> layout;
-    std::vector<NamedTensor> tensors;
-  };
-  std::unique_ptr<const State> SaveState() const;
-  // InvalidArgument, with the replay as it was, for the state of another layout or capacity; DataLoss, with
-  // it empty, for one that does not hold together.
-  Status LoadState(const SafetensorsContent& content);
+  // As Learner's: all that a replay of the same options needs to go on to the bit, "replay/...", in its own
+  // memory. To load: ResizeState for each tensor, which empties the replay, then State, and Loaded when its
+  // tensors are filled: InvalidArgument for what is of another replay, DataLoss for what does not hold
+  // together; the replay is then empty.
+  std::vector<StateTensor> State();
+  Status ResizeState(std::string_view name, uint64_t first);
+  Status Loaded();
 
-  // A copy to write from while the replay goes on. UpdateShadow copies the pages that changed since the last
-  // one, and the slots' flags and priorities.
+  // A copy to write a checkpoint from while the replay goes on. UpdateShadow copies the pages that changed
+  // since the last one, and the slots' flags and priorities. ResourceExhausted where memory does not suffice.
   StatusOr<std::unique_ptr<ReplayShadow>> MakeShadow() const;
   void UpdateShadow(ReplayShadow& shadow) const;
 
  private:
+  friend class ReplayShadow;
+
   // In a slot's byte of flags.
   static constexpr uint8_t kStep = 1;        // it has action and reward
   static constexpr uint8_t kDrawable = 2;    // and the frames before it that its stack needs
@@ -167,6 +165,11 @@ class Replay {
   };
   struct Group {
     uint32_t first_lane = 0, rows = 0;
+  };
+  struct StagedState {  // what a checkpoint has beside the memory itself
+    uint64_t pages = 0;
+    std::vector<int64_t> counters, lanes, groups;
+    float largest_priority = 1;
   };
   struct Window {  // what a draw reads
     uint32_t next = 0;
@@ -198,6 +201,7 @@ class Replay {
   Status CheckShapes(const SegmentView& segment) const;
   void IndexFinals(const SegmentView& segment);
   StatusOr<uint32_t> LanesOf(uint32_t group, uint32_t rows);
+  void PrefetchHead(const Lane& lane) const;
   void AddRow(Lane& lane, const SegmentView& segment, int row, uint64_t first_step);
   bool Continues(const Lane& lane, const SegmentView& segment, int row, uint64_t first_step) const;
   void BeginRun(Lane& lane, const SegmentView& segment, int t, int row);
@@ -212,7 +216,8 @@ class Replay {
   bool HasStack(uint32_t slot) const;
 
   // Reading (replay_sample.cc).
-  uint32_t DrawUniform(uint64_t draw, int row) const;
+  uint32_t DrawUniform(uint64_t draw, int row, uint64_t first_word) const;
+  void DrawUniformly(uint64_t draw, int first, int count, uint32_t* slots) const;
   void DrawByPriority(uint64_t draw, int batch, int first, int count, uint32_t* slots) const;
   float WeightOf(uint32_t slot, float beta) const;
   Window WindowOf(uint32_t slot) const;
@@ -226,9 +231,10 @@ class Replay {
   void GatherSequence(uint32_t slot, const SequenceBatch& batch, int row) const;
 
   // Saving and loading (replay_state.cc).
-  void SavedPages(uint32_t& first, uint32_t& count) const;
-  std::unique_ptr<State> MakeState(const std::byte* slots, const std::byte* side) const;
-  Status CheckState(const SafetensorsContent& content, std::span<const uint64_t> counters) const;
+  uint64_t SavedPages() const;
+  void StageState(StagedState& staged) const;
+  std::vector<StateTensor> TensorsOf(std::byte* slots, std::byte* side, StagedState& staged) const;
+  Status TakeStaged();
   Status CheckLinks() const;
   void Clear();
 
@@ -250,11 +256,14 @@ class Replay {
 
   std::vector<Lane> lanes_;
   std::map<uint32_t, Group> groups_;
-  std::vector<uint64_t> changed_;  // [pages]: number of the Add that changed its slots last
-  uint64_t adds_ = 0;
+  std::vector<uint64_t> dealt_;  // [pages]: the number of the deal that it was in last
+  uint64_t deals_ = 0;
+  StagedState staged_;
+  bool loading_ = false;           // between ResizeState and Loaded
   std::vector<int32_t> final_of_;  // [T * N] of the segment being added: entry of its final observation or -1
 
   bool box_ = false;
+  bool plain_ = false;  // an observation is one f32 array that the network reads as it is
   std::vector<float> action_scale_, action_shift_, action_bound_;  // [A] unit = a * scale + shift, clamped
   std::vector<double> gamma_power_;                                // [n_step + 1]
 };
@@ -262,15 +271,18 @@ class Replay {
 // What MakeShadow makes. Owner: who writes checkpoints; UpdateShadow and the reading of state() take turns.
 class ReplayShadow {
  public:
-  const Replay::State& state() const { return *state_; }
+  // As Replay::State's, of the last UpdateShadow.
+  const std::vector<StateTensor>& state() const { return tensors_; }
   uint64_t bytes() const { return bytes_; }
 
  private:
   friend class Replay;
   ReplayMemory memory_;
   uint64_t bytes_ = 0;
-  std::vector<uint64_t> stamp_;  // [pages]: the change that was copied last
-  std::unique_ptr<const Replay::State> state_;
+  uint64_t deals_ = 0;          // that the copy has seen
+  std::vector<uint32_t> open_;  // pages that were not full then
+  Replay::StagedState staged_;
+  std::vector<StateTensor> tensors_;
 };
 
 }  // namespace millrace

@@ -16,40 +16,60 @@ constexpr size_t kLine = 64;
 constexpr size_t kPrefetchBytes =
     1024;  // of a longer slot the processor sees itself that it is read in order
 
-uint64_t Scale(uint32_t hi, uint32_t lo, uint64_t below) {
-  const uint64_t word = static_cast<uint64_t>(hi) << 32 | lo;
+uint64_t Word(uint32_t hi, uint32_t lo) {
+  return static_cast<uint64_t>(hi) << 32 | lo;
+}
+uint64_t Scale(uint64_t word, uint64_t below) {
   return static_cast<uint64_t>(static_cast<unsigned __int128>(word) * below >> 64);
+}
+
+// The first 64 bits of PhiloxAt for rows [first, first + count): the rows' blocks are independent, and as one
+// loop over them they vectorize.
+void FirstWords(uint64_t seed, uint64_t draw, int first, int count, uint64_t* words) {
+  MILL_SIMD
+  for (int i = 0; i < count; ++i) {
+    const Philox4 block = PhiloxAt(seed, Purpose::kReplay, static_cast<uint32_t>(first + i), draw);
+    words[i] = static_cast<uint64_t>(block.v[0]) << 32 | block.v[1];
+  }
 }
 
 }  // namespace
 
-uint32_t Replay::DrawUniform(uint64_t draw, int row) const {
+// `first_word`: the row's first 64 random bits; further ones where that slot has no step.
+uint32_t Replay::DrawUniform(uint64_t draw, int row, uint64_t first_word) const {
   const uint64_t slots = static_cast<uint64_t>(used_pages_) << page_shift_;
   const auto slot_of = [&](uint64_t i) {
     uint64_t page = oldest_ + (i >> page_shift_);
     if (page >= page_count_) page -= page_count_;
     return static_cast<uint32_t>(page << page_shift_ | (i & page_mask_));
   };
-  uint64_t i = 0;
+  uint64_t i = Scale(first_word, slots);
+  if ((flags_[slot_of(i)] & kDrawable) != 0) return slot_of(i);
   for (uint32_t block = 0; block < kTries; ++block) {
     const Philox4 words = PhiloxAt(options_.seed, Purpose::kReplay, static_cast<uint32_t>(row), draw, block);
-    for (int half = 0; half < 4; half += 2) {
-      i = Scale(words.v[half], words.v[half + 1], slots);
-      const uint32_t slot = slot_of(i);
-      if ((flags_[slot] & kDrawable) != 0) return slot;
+    for (int half = block == 0 ? 2 : 0; half < 4; half += 2) {
+      i = Scale(Word(words.v[half], words.v[half + 1]), slots);
+      if ((flags_[slot_of(i)] & kDrawable) != 0) return slot_of(i);
     }
   }
   while ((flags_[slot_of(i)] & kDrawable) == 0) i = i + 1 == slots ? 0 : i + 1;
   return slot_of(i);
 }
 
+void Replay::DrawUniformly(uint64_t draw, int first, int count, uint32_t* slots) const {
+  uint64_t words[kChunk];
+  FirstWords(options_.seed, draw, first, count, words);
+  for (int i = 0; i < count; ++i) slots[i] = DrawUniform(draw, first + i, words[i]);
+}
+
 void Replay::DrawByPriority(uint64_t draw, int batch, int first, int count, uint32_t* slots) const {
+  uint64_t words[kChunk];
   double mass[kChunk];
+  FirstWords(options_.seed, draw, first, count, words);
   const double part = tree_.total() / batch;
   for (int i = 0; i < count; ++i) {
-    const auto row = static_cast<uint32_t>(first + i);
-    const Philox4 words = PhiloxAt(options_.seed, Purpose::kReplay, row, draw);
-    mass[i] = (row + UniformDouble(words.v[0], words.v[1])) * part;
+    const double u = UniformDouble(static_cast<uint32_t>(words[i] >> 32), static_cast<uint32_t>(words[i]));
+    mass[i] = (first + i + u) * part;
   }
   tree_.Find(mass, slots, count);
 }
@@ -109,6 +129,10 @@ void Replay::Prefetch(uint32_t slot) const {
 }
 
 void Replay::EncodeObs(uint32_t slot, float* out) const {
+  if (plain_) {
+    std::memcpy(out, SlotAt(slot), layout_.observation_bytes);
+    return;
+  }
   for (int frame = layout_.frames - 1; frame >= 0; --frame) {
     for (size_t a = 0; a < layout_.arrays.size(); ++a) {
       const ReplayLayout::Array& array = layout_.arrays[a];
@@ -122,10 +146,15 @@ void Replay::EncodeObs(uint32_t slot, float* out) const {
 }
 
 void Replay::EncodeAction(uint32_t slot, float* out) const {
-  std::memcpy(out, SlotAt(slot) + layout_.action_at, layout_.action_bytes);
-  for (size_t d = 0; d < action_scale_.size(); ++d) {
-    const float unit = out[d] * action_scale_[d] + action_shift_[d];
-    out[d] = std::min(std::max(unit, -action_bound_[d]), action_bound_[d]);
+  const float *scale = action_scale_.data(), *shift = action_shift_.data(), *bound = action_bound_.data();
+  const auto width = static_cast<int>(action_scale_.size());
+  const std::byte* from = SlotAt(slot) + layout_.action_at;
+  MILL_SIMD
+  for (int d = 0; d < width; ++d) {
+    float a;
+    std::memcpy(&a, from + static_cast<size_t>(d) * sizeof(float), sizeof(a));
+    const float unit = a * scale[d] + shift[d];
+    out[d] = std::min(std::max(unit, -bound[d]), bound[d]);
   }
 }
 
@@ -157,22 +186,27 @@ void Replay::GatherRow(uint32_t slot, float beta, const ReplayBatch& batch, int 
 void Replay::Draw(uint64_t draw, int batch, int first, int count, uint32_t* slots) const {
   if (options_.prioritized) {
     DrawByPriority(draw, batch, first, count, slots);
-    for (int i = 0; i < count; ++i) Prefetch(slots[i]);
-    return;
-  }
-  for (int i = 0; i < count; ++i) {
-    slots[i] = DrawUniform(draw, first + i);
-    Prefetch(slots[i]);
+  } else {
+    DrawUniformly(draw, first, count, slots);
   }
 }
 
+// While a row is gathered, the memory of the one a chunk later is on its way.
 void Replay::SampleRows(uint64_t draw, float beta, const ReplayBatch& batch, int first, int count) const {
   MILL_CHECK(size_ > 0);
-  uint32_t slots[kChunk];
-  for (int begin = first; begin < first + count; begin += kChunk) {
-    const int n = std::min(kChunk, first + count - begin);
-    Draw(draw, batch.rows, begin, n, slots);
-    for (int i = 0; i < n; ++i) GatherRow(slots[i], beta, batch, begin + i);
+  uint32_t slots[2][kChunk];
+  int n = std::min(kChunk, count);
+  Draw(draw, batch.rows, first, n, slots[0]);
+  for (int i = 0; i < n; ++i) Prefetch(slots[0][i]);
+  for (int begin = first, turn = 0; n > 0; turn ^= 1) {
+    const int next = begin + n, coming = std::min(kChunk, first + count - next);
+    if (coming > 0) Draw(draw, batch.rows, next, coming, slots[turn ^ 1]);
+    for (int i = 0; i < n; ++i) {
+      if (i < coming) Prefetch(slots[turn ^ 1][i]);
+      GatherRow(slots[turn][i], beta, batch, begin + i);
+    }
+    begin = next;
+    n = coming;
   }
 }
 

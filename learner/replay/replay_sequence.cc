@@ -69,6 +69,7 @@ void Replay::SampleSequences(uint64_t draw, float beta, const SequenceBatch& bat
   for (int begin = first; begin < first + count; begin += kChunk) {
     const int n = std::min(kChunk, first + count - begin);
     Draw(draw, batch.rows, begin, n, slots);
+    for (int i = 0; i < n; ++i) Prefetch(slots[i]);
     for (int i = 0; i < n; ++i) {
       const auto row = static_cast<size_t>(begin + i);
       GatherSequence(slots[i], batch, begin + i);

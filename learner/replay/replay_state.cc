@@ -1,17 +1,18 @@
-// The replay's state: into tensors, back, and into a copy that is written from while the replay goes on.
+// The replay's state: as tensors to save from and to load into, and as a copy that is written from while the
+// replay goes on.
 #include <algorithm>
 #include <cstring>
 
 #include "common/resource_usage.h"
 #include "common/text.h"
+#include "kernels/core/target.h"
 #include "learner/replay/replay.h"
 
 namespace millrace {
 namespace {
 
-constexpr size_t kCounters = 9;
-enum Counter { kCapacity, kPageSlots, kPageCount, kFirstPage, kOldest, kUsedPages, kSize, kAdded, kPages };
-constexpr size_t kLaneWords = 3, kGroupWords = 3, kPageWords = 3;
+enum Counter { kCapacity, kPageCount, kOldest, kUsedPages, kSize, kAdded, kCounters };
+constexpr uint64_t kLaneWords = 3, kGroupWords = 3, kPageBytes = 12;
 
 Status OtherReplay(const std::string& what) {
   return absl::InvalidArgumentError(
@@ -23,124 +24,119 @@ Status Broken(const std::string& what) {
 
 }  // namespace
 
-// Those in use lie behind each other, or, when the ring has gone round, all are saved.
-void Replay::SavedPages(uint32_t& first, uint32_t& count) const {
-  const bool round = uint64_t{oldest_} + used_pages_ > page_count_;
-  first = round ? 0 : oldest_;
-  count = round ? page_count_ : used_pages_;
+// Pages up to the last in use; all, once the ring has gone round.
+uint64_t Replay::SavedPages() const {
+  return std::min(uint64_t{oldest_} + used_pages_, uint64_t{page_count_});
 }
 
-std::unique_ptr<Replay::State> Replay::MakeState(const std::byte* slots, const std::byte* side) const {
-  auto state = std::make_unique<State>();
-  uint32_t first = 0, count = 0;
-  SavedPages(first, count);
-  state->counters = {options_.capacity, page_mask_ + 1, page_count_, first, oldest_,
-                     used_pages_,       size_,          added_,      count};
+void Replay::StageState(StagedState& staged) const {
+  staged.pages = SavedPages();
+  const auto word = [](uint64_t value) { return static_cast<int64_t>(value); };
+  staged.counters.assign(kCounters, 0);
+  staged.counters[kCapacity] = word(options_.capacity);
+  staged.counters[kPageCount] = word(page_count_);
+  staged.counters[kOldest] = word(oldest_);
+  staged.counters[kUsedPages] = word(used_pages_);
+  staged.counters[kSize] = word(size_);
+  staged.counters[kAdded] = word(added_);
+  staged.lanes.clear();
   for (const Lane& lane : lanes_) {
-    state->lanes.insert(state->lanes.end(), {lane.page, lane.head, lane.next_step});
+    staged.lanes.insert(staged.lanes.end(), {word(lane.page), word(lane.head), word(lane.next_step)});
   }
+  staged.groups.clear();
   for (const auto& [number, group] : groups_) {
-    state->groups.insert(state->groups.end(), {number, group.first_lane, group.rows});
+    staged.groups.insert(staged.groups.end(), {word(number), word(group.first_lane), word(group.rows)});
   }
-  state->largest_priority = {largest_priority_};
-  state->layout.assign(layout_.text.begin(), layout_.text.end());
-  const size_t page_slots = page_mask_ + 1, at = first * page_slots, n = count * page_slots;
-  const auto add = [&](const char* name, TensorType type, std::vector<uint64_t> shape, const void* from,
-                       size_t bytes) {
-    state->tensors.push_back({name, type, std::move(shape), {static_cast<const std::byte*>(from), bytes}});
+  staged.largest_priority = largest_priority_;
+}
+
+std::vector<StateTensor> Replay::TensorsOf(std::byte* slots, std::byte* side, StagedState& staged) const {
+  std::vector<StateTensor> tensors;
+  const uint64_t page_slots = page_mask_ + 1;
+  const auto add = [&](const char* name, std::vector<uint64_t> shape) -> StateTensor& {
+    StateTensor& tensor = tensors.emplace_back();
+    tensor.name = name;
+    tensor.shape = std::move(shape);
+    return tensor;
   };
-  const auto words = [&](const char* name, const std::vector<uint64_t>& values, size_t width) {
-    add(name, TensorType::kU64, {values.size() / width, width}, values.data(),
-        values.size() * sizeof(uint64_t));
-  };
-  add("replay/slots", TensorType::kU8, {n, layout_.stride}, slots + at * layout_.stride, n * layout_.stride);
-  add("replay/flags", TensorType::kU8, {n}, side + plan_.flags_at + at, n);
-  add("replay/pages", TensorType::kI32, {count, kPageWords}, side + plan_.pages_at + first * sizeof(Page),
-      count * sizeof(Page));
+  // Shapes say the layout: a loader refuses others.
+  add("replay/slots", {staged.pages, page_slots, layout_.stride}).bytes = slots;
+  add("replay/flags", {staged.pages, page_slots}).bytes = side + plan_.flags_at;
+  add("replay/pages", {staged.pages, kPageBytes}).bytes = side + plan_.pages_at;
   if (options_.prioritized) {
-    add("replay/priorities", TensorType::kF32, {n}, side + plan_.tree_at + at * sizeof(float),
-        n * sizeof(float));
+    add("replay/priorities", {staged.pages, page_slots}).f32 = reinterpret_cast<float*>(side + plan_.tree_at);
+    add("replay/largest_priority", {1}).f32 = &staged.largest_priority;
   }
-  add("replay/largest_priority", TensorType::kF32, {1}, state->largest_priority.data(), sizeof(float));
-  add("replay/layout", TensorType::kU8, {state->layout.size()}, state->layout.data(), state->layout.size());
-  words("replay/counters", state->counters, kCounters);
-  words("replay/lanes", state->lanes, kLaneWords);
-  words("replay/groups", state->groups, kGroupWords);
-  return state;
+  add("replay/counters", {staged.counters.size()}).i64 = staged.counters.data();
+  add("replay/lanes", {staged.lanes.size() / kLaneWords, kLaneWords}).i64 = staged.lanes.data();
+  add("replay/groups", {staged.groups.size() / kGroupWords, kGroupWords}).i64 = staged.groups.data();
+  return tensors;
 }
 
-std::unique_ptr<const Replay::State> Replay::SaveState() const {
-  return MakeState(slots_, memory_.side());
+std::vector<StateTensor> Replay::State() {
+  if (!loading_) StageState(staged_);
+  return TensorsOf(slots_, memory_.side(), staged_);
 }
 
-Status Replay::CheckState(const SafetensorsContent& content, std::span<const uint64_t> counters) const {
-  const NamedTensor* layout = content.Find("replay/layout");
-  if (layout == nullptr) return absl::NotFoundError("the checkpoint has no replay");
-  const std::string text(reinterpret_cast<const char*>(layout->bytes.data()), layout->bytes.size());
-  if (text != layout_.text)
-    return OtherReplay(Cat("layout `", text, "`, this run's is `", layout_.text, "`"));
-  if (counters[kCapacity] != options_.capacity) {
-    return OtherReplay(Cat("replay.capacity ", counters[kCapacity], ", this run's is ", options_.capacity));
+Status Replay::ResizeState(std::string_view name, uint64_t first) {
+  const bool pages = name == "replay/slots" || name == "replay/flags" || name == "replay/pages" ||
+                     name == "replay/priorities";
+  const bool lanes = name == "replay/lanes", groups = name == "replay/groups";
+  if (name == "replay/priorities" && !options_.prioritized) return OtherReplay("prioritised draws");
+  if (!pages && !lanes && !groups) return absl::OkStatus();
+  if (!loading_) {
+    Clear();
+    StageState(staged_);
+    loading_ = true;
   }
-  if (counters[kPageSlots] != page_mask_ + 1 || counters[kPageCount] != page_count_) {
-    return OtherReplay("another number of rows");
-  }
-  if ((content.Find("replay/priorities") != nullptr) != options_.prioritized) {
-    return OtherReplay("another replay.prioritized");
-  }
-  const uint64_t pages = counters[kPages], first = counters[kFirstPage];
-  if (pages > page_count_ || first > page_count_ - pages || counters[kUsedPages] > pages ||
-      counters[kOldest] >= page_count_) {
-    return Broken("its counters");
-  }
+  if (pages && first > page_count_) return OtherReplay("a larger replay.capacity");
+  // Rows have two pages at least, and groups a row.
+  if ((lanes || groups) && first > page_count_) return Broken("more rows than it has room for");
+  if (pages) staged_.pages = first;
+  if (lanes) staged_.lanes.resize(first * kLaneWords);
+  if (groups) staged_.groups.resize(first * kGroupWords);
   return absl::OkStatus();
 }
 
-Status Replay::LoadState(const SafetensorsContent& content) {
-  uint64_t counters[kCounters];
-  MILL_RETURN_IF_ERROR(CopyTensor(content, "replay/counters", std::span<uint64_t>(counters)));
-  MILL_RETURN_IF_ERROR(CheckState(content, counters));
-  const NamedTensor* lanes = content.Find("replay/lanes");
-  const NamedTensor* groups = content.Find("replay/groups");
-  if (lanes == nullptr || groups == nullptr) return Broken("tensors are missing");
-  std::vector<uint64_t> lane_words(lanes->bytes.size() / sizeof(uint64_t)),
-      group_words(groups->bytes.size() / sizeof(uint64_t));
-  const size_t page_slots = page_mask_ + 1, at = counters[kFirstPage] * page_slots,
-               n = counters[kPages] * page_slots;
-  const auto first_page = counters[kFirstPage];
-  float largest = 0;
-  Clear();
-  Status status = CopyTensor(content, "replay/lanes", std::span<uint64_t>(lane_words));
-  const auto then = [&](const Status& next) { status.Update(next); };
-  then(CopyTensor(content, "replay/groups", std::span<uint64_t>(group_words)));
-  then(CopyTensor(content, "replay/largest_priority", std::span<float>(&largest, 1)));
-  then(CopyTensorBytes(content, "replay/slots", TensorType::kU8,
-                       {slots_ + at * layout_.stride, n * layout_.stride}));
-  then(CopyTensor(content, "replay/flags", std::span<uint8_t>(flags_ + at, n)));
-  then(CopyTensorBytes(content, "replay/pages", TensorType::kI32,
-                       {reinterpret_cast<std::byte*>(pages_ + first_page), counters[kPages] * sizeof(Page)}));
-  if (options_.prioritized) {
-    std::vector<float> leaves(tree_.leaves());
-    then(CopyTensor(content, "replay/priorities", std::span<float>(leaves.data() + at, n)));
-    tree_.Load(leaves.data());
-  }
-  for (size_t i = 0; i + kLaneWords <= lane_words.size(); i += kLaneWords) {
-    lanes_.push_back(
-        {static_cast<uint32_t>(lane_words[i]), static_cast<uint32_t>(lane_words[i + 1]), lane_words[i + 2]});
-  }
-  for (size_t i = 0; i + kGroupWords <= group_words.size(); i += kGroupWords) {
-    groups_[static_cast<uint32_t>(group_words[i])] = {static_cast<uint32_t>(group_words[i + 1]),
-                                                      static_cast<uint32_t>(group_words[i + 2])};
-  }
-  oldest_ = static_cast<uint32_t>(counters[kOldest]);
-  used_pages_ = static_cast<uint32_t>(counters[kUsedPages]);
-  size_ = counters[kSize];
-  added_ = counters[kAdded];
-  largest_priority_ = largest;
-  std::fill(changed_.begin(), changed_.end(), ++adds_);
-  if (status.ok()) status = CheckLinks();
+Status Replay::Loaded() {
+  if (!loading_) return absl::OkStatus();
+  loading_ = false;
+  const Status status = TakeStaged();
   if (!status.ok()) Clear();
   return status;
+}
+
+Status Replay::TakeStaged() {
+  const auto counter = [&](Counter c) { return static_cast<uint64_t>(staged_.counters[c]); };
+  if (counter(kCapacity) != options_.capacity) {
+    return OtherReplay(Cat("replay.capacity ", counter(kCapacity), ", this run's is ", options_.capacity));
+  }
+  if (counter(kPageCount) != page_count_) return OtherReplay("another number of rows");
+  if (counter(kOldest) >= page_count_ || counter(kUsedPages) > staged_.pages) return Broken("its counters");
+  oldest_ = static_cast<uint32_t>(counter(kOldest));
+  used_pages_ = static_cast<uint32_t>(counter(kUsedPages));
+  if (SavedPages() != staged_.pages) return Broken("its number of pages");
+  size_ = counter(kSize);
+  added_ = counter(kAdded);
+  for (size_t i = 0; i < staged_.lanes.size(); i += kLaneWords) {
+    lanes_.push_back({static_cast<uint32_t>(staged_.lanes[i]), static_cast<uint32_t>(staged_.lanes[i + 1]),
+                      static_cast<uint64_t>(staged_.lanes[i + 2])});
+  }
+  for (size_t i = 0; i < staged_.groups.size(); i += kGroupWords) {
+    groups_[static_cast<uint32_t>(staged_.groups[i])] = {static_cast<uint32_t>(staged_.groups[i + 1]),
+                                                         static_cast<uint32_t>(staged_.groups[i + 2])};
+  }
+  MILL_RETURN_IF_ERROR(CheckLinks());
+  if (options_.prioritized) {
+    largest_priority_ = staged_.largest_priority;
+    if (!(largest_priority_ > 0) || !IsFinite(largest_priority_)) return Broken("its largest priority");
+    for (uint32_t slot = 0; slot < tree_.leaves(); ++slot) {
+      const bool drawable = (flags_[slot] & kDrawable) != 0;
+      if (drawable != (tree_[slot] > 0) || !IsFinite(tree_[slot])) return Broken("a priority");
+    }
+    tree_.MakeSums();
+  }
+  return absl::OkStatus();
 }
 
 // That no draw and no Add can leave the memory: first the links, then what follows them.
@@ -154,6 +150,8 @@ Status Replay::CheckLinks() const {
     if (page.lane >= lanes_.size() || !page_or_none(page.next) || !page_or_none(page.previous)) {
       return Broken("a page's links");
     }
+    // The newest page of a lane is the one that it writes to.
+    if ((page.next == kNone) != (lanes_[page.lane].page == page_at(i))) return Broken("a lane's newest page");
   }
   for (const Lane& lane : lanes_) {
     if (!page_or_none(lane.page)) return Broken("a lane's page");
@@ -183,12 +181,13 @@ void Replay::Clear() {
   const size_t slots = static_cast<size_t>(page_count_) << page_shift_;
   std::fill_n(flags_, slots, uint8_t{0});
   std::fill_n(pages_, page_count_, Page{});
-  if (options_.prioritized) tree_.Load(std::vector<float>(tree_.leaves(), 0.0f).data());
+  if (options_.prioritized) tree_.Clear();
   lanes_.clear();
   groups_.clear();
   oldest_ = used_pages_ = 0;
   size_ = added_ = 0;
   largest_priority_ = 1;
+  std::fill(dealt_.begin(), dealt_.end(), ++deals_);
 }
 
 StatusOr<std::unique_ptr<ReplayShadow>> Replay::MakeShadow() const {
@@ -196,21 +195,28 @@ StatusOr<std::unique_ptr<ReplayShadow>> Replay::MakeShadow() const {
   const uint64_t available = options_.available_memory ? options_.available_memory() : AvailableMemory();
   MILL_ASSIGN_OR_RETURN(shadow->memory_, ReplayMemory::Make(plan_.slots_bytes, plan_.side_bytes, available));
   shadow->bytes_ = plan_.slots_bytes + plan_.side_bytes;
-  shadow->stamp_.resize(page_count_);
   return shadow;
 }
 
 void Replay::UpdateShadow(ReplayShadow& shadow) const {
   const size_t page_bytes = layout_.stride << page_shift_;
-  for (uint32_t page = 0; page < page_count_; ++page) {
-    // What changes within one Add has one stamp, and nothing is copied in the middle of it.
-    if (shadow.stamp_[page] == changed_[page]) continue;
+  const auto copy = [&](uint32_t page) {
     std::memcpy(shadow.memory_.slots() + page * page_bytes, slots_ + page * page_bytes, page_bytes);
-    shadow.stamp_[page] = changed_[page];
+  };
+  // A page changes from its deal until it is full.
+  for (uint32_t page = 0; page < page_count_; ++page) {
+    if (dealt_[page] > shadow.deals_) copy(page);
+  }
+  for (uint32_t page : shadow.open_) copy(page);
+  shadow.deals_ = deals_;
+  shadow.open_.clear();
+  for (const Lane& lane : lanes_) {
+    if (lane.page != kNone) shadow.open_.push_back(lane.page);
   }
   const size_t leaves = options_.prioritized ? tree_.leaves() * sizeof(float) : 0;
   std::memcpy(shadow.memory_.side(), memory_.side(), plan_.tree_at + leaves);
-  shadow.state_ = MakeState(shadow.memory_.slots(), shadow.memory_.side());
+  StageState(shadow.staged_);
+  shadow.tensors_ = TensorsOf(shadow.memory_.slots(), shadow.memory_.side(), shadow.staged_);
 }
 
 }  // namespace millrace

@@ -30,18 +30,26 @@ float LeastOf(const float* child) {
   return m[0];
 }
 
-// The child that the mass falls on; what is left of the mass stays for that child's own children.
+// The child that the mass falls on; what is left of the mass stays for that child's own children. Without a
+// branch that depends on the mass: the draws of a chunk then overlap instead of waiting for mispredictions.
 template <class T>
 uint32_t Pick(const T* child, double& mass) {
-  uint32_t last = 0;
+  double prefix = 0, below = 0;
+  uint32_t picked = 0;
   for (uint32_t i = 0; i < kFan; ++i) {
-    const auto sum = static_cast<double>(child[i]);
-    if (mass < sum) return i;
-    mass -= sum;
-    if (sum > 0) last = i;
+    prefix += static_cast<double>(child[i]);
+    const bool past = mass >= prefix;
+    picked += past ? 1 : 0;
+    below = past ? prefix : below;
+  }
+  if (picked < kFan) {
+    mass -= below;
+    return picked;
   }
   // Beyond the sum, by rounding or by the caller: beyond each of the levels below as well.
   mass = std::numeric_limits<double>::max();
+  uint32_t last = kFan - 1;
+  while (last > 0 && !(child[last] > 0)) --last;
   return last;
 }
 
@@ -74,6 +82,7 @@ SumTree::SumTree(std::byte* memory, uint32_t leaves) : leaves_(leaves) {
     levels_.push_back(level);
   } while (nodes > kFan);
   least_ = kInfinity;
+  dirty_.reserve(4096);  // so that a usual Add or update allocates nothing
 }
 
 void SumTree::Put(uint32_t leaf, float priority) {
@@ -111,8 +120,12 @@ void SumTree::Refresh() {
   least_ = LeastOf(levels_.back().least);
 }
 
-void SumTree::Load(const float* priorities) {
-  std::copy_n(priorities, leaves_, leaf_);
+void SumTree::Clear() {
+  std::fill_n(leaf_, leaves_, 0.0f);
+  MakeSums();
+}
+
+void SumTree::MakeSums() {
   for (size_t level = 0; level < levels_.size(); ++level) {
     for (uint32_t node = 0; node < levels_[level].nodes; ++node) RefreshNode(level, node);
   }

@@ -30,8 +30,10 @@ class SumTree {
   // Sums and minimum know of it after Refresh. The last of several for one leaf stands.
   void Put(uint32_t leaf, float priority);
   void Refresh();
-  // All leaves at once, [leaves].
-  void Load(const float* priorities);
+  // All priorities become 0.
+  void Clear();
+  // After the leaves' memory, [leaves] f32 at the beginning of the tree's, was written to directly.
+  void MakeSums();
 
   double total() const { return total_; }
   // Of the priorities above 0; infinity where there is none.

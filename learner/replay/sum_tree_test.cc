@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <random>
@@ -112,7 +113,8 @@ TEST(SumTree, DoesNotDrift) {
   EXPECT_NEAR(t.tree.total(), sum, 1e-9);
   EXPECT_EQ(t.tree.least(), least);
   Tree loaded(leaves);
-  loaded.tree.Load(t.tree.data());
+  std::memcpy(loaded.memory.data(), t.tree.data(), leaves * sizeof(float));
+  loaded.tree.MakeSums();
   EXPECT_EQ(loaded.tree.total(), t.tree.total()) << "to the bit";
 }
 
@@ -121,8 +123,7 @@ TEST(SumTree, EmptyHasNoLeast) {
   t.tree.Put(7, 2.0f);
   t.tree.Refresh();
   EXPECT_EQ(t.tree.least(), 2.0f);
-  t.tree.Put(7, 0.0f);
-  t.tree.Refresh();
+  t.tree.Clear();
   EXPECT_EQ(t.tree.total(), 0);
   EXPECT_EQ(t.tree.least(), std::numeric_limits<float>::infinity());
 }
