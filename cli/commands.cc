@@ -1,5 +1,6 @@
 #include "cli/commands.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -69,6 +70,11 @@ StatusOr<Evaluated> EvaluateRun(const EvalCommand& command) {
   ThreadPool threads(AvailableCpus());
   RunOptions small = options;
   small.env.rows = 1;
+  small.replay.file.clear();  // nothing is stored
+  small.replay.capacity =
+      std::max(options.sac.batch_size, options.sac.batch_max) + options.replay.n_step + 4096;
+  small.replay.min_size = 1;
+  small.checkpoint.replay = false;
   MILL_ASSIGN_OR_RETURN(const auto group, RowGroup::Make(small.env, 1, 0, 1));
   MILL_ASSIGN_OR_RETURN(const auto learner, MakeLearner(small, group->spec(), {1}, threads));
   MILL_RETURN_IF_ERROR(RestoreWeights(checkpoint, *learner));

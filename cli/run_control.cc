@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -14,15 +15,23 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // What may change while a run goes on: nothing that decides its course from the first step on.
-constexpr std::array<const char*, 8> kChangeable = {
-    "ppo.learning_rate", "ppo.entropy_coef",       "ppo.clip_range", "ppo.target_kl",
-    "ppo.max_grad_norm", "learner.max_policy_lag", "run.steps",      "checkpoint.every"};
+constexpr std::array kChangeable = {"learner.max_policy_lag", "run.steps", "checkpoint.every"};
+constexpr std::array kChangeableOfPpo = {"ppo.learning_rate", "ppo.entropy_coef", "ppo.clip_range",
+                                         "ppo.target_kl", "ppo.max_grad_norm"};
+constexpr std::array kChangeableOfSac = {"sac.actor_learning_rate", "sac.critic_learning_rate",
+                                         "sac.alpha_learning_rate"};
 
 constexpr auto kRateWindow = std::chrono::seconds(10);
 constexpr auto kSampleEvery = std::chrono::milliseconds(100);
 
-Status CheckChangeable(const std::vector<std::string>& settings) {
-  const std::vector<std::string> names(kChangeable.begin(), kChangeable.end());
+Status CheckChangeable(const std::vector<std::string>& settings, bool sac) {
+  std::vector<std::string> names;
+  if (sac) {
+    names.assign(kChangeableOfSac.begin(), kChangeableOfSac.end());
+  } else {
+    names.assign(kChangeableOfPpo.begin(), kChangeableOfPpo.end());
+  }
+  names.insert(names.end(), kChangeable.begin(), kChangeable.end());
   for (const std::string& setting : settings) {
     const std::string key = setting.substr(0, setting.find('='));
     if (std::find(names.begin(), names.end(), key) != names.end()) continue;
@@ -45,12 +54,13 @@ struct RunControl::Ask {
 };
 
 RunControl::RunControl(TrajectoryService& service, const RunOptions& options, std::string run_dir)
-    : service_(service), applied_(options), options_(options) {
+    : service_(service), sac_(IsSac(options)), applied_(options), options_(options) {
   const MutexLock lock(mutex_);
   numbers_.run_dir = std::move(run_dir);
   numbers_.preset = options.run.name;
   numbers_.algorithm = options.algorithm;
-  numbers_.learning_rate = options.ppo.learning_rate;
+  numbers_.learning_rate = sac_ ? options.sac.actor_learning_rate : options.ppo.learning_rate;
+  if (sac_) numbers_.replay_capacity = options.replay.capacity;
 }
 
 RunControl::~RunControl() {
@@ -122,7 +132,7 @@ absl::Status RunControl::Stop() {
 }
 
 absl::Status RunControl::Set(const std::vector<std::string>& settings) {
-  MILL_RETURN_IF_ERROR(CheckChangeable(settings));
+  MILL_RETURN_IF_ERROR(CheckChangeable(settings, sac_));
   const MutexLock lock(mutex_);
   MILL_RETURN_IF_ERROR(CheckOpen());
   MILL_ASSIGN_OR_RETURN(RunOptions changed,
@@ -216,8 +226,31 @@ void RunControl::NoteUpdate(const MetricsRow& row) {
   numbers_.value_loss = row.value_loss;
   numbers_.entropy = row.entropy;
   numbers_.approx_kl = row.approx_kl;
-  numbers_.learning_rate = row.learning_rate;
+  if (sac_) {
+    NoteReplay(row);
+  } else {
+    numbers_.learning_rate = row.learning_rate;
+  }
   AddSample(row.steps);
+}
+
+// Averages over some updates: single ones are too short to say who waits.
+void RunControl::NoteReplay(const MetricsRow& row) {
+  constexpr double kNew = 0.05;
+  const auto blend = [](double& mean, double value) {
+    if (!std::isnan(value)) mean = std::isnan(mean) ? value : mean + kNew * (value - mean);
+  };
+  if (!std::isnan(row.critic_loss)) numbers_.critic_loss = row.critic_loss;
+  if (!std::isnan(row.actor_loss)) numbers_.actor_loss = row.actor_loss;
+  if (!std::isnan(row.q_mean)) numbers_.q_mean = row.q_mean;
+  numbers_.learning_rate = applied_.sac.actor_learning_rate;
+  numbers_.alpha = row.alpha;
+  numbers_.gradient_steps = row.gradient_steps;
+  numbers_.replay_size = row.replay_size;
+  numbers_.samples_per_insert = row.samples_per_insert;
+  blend(insert_wait_, row.insert_wait_share);
+  blend(sample_wait_, row.sample_wait_share);
+  blend(prefetch_, row.prefetch_share);
 }
 
 void RunControl::SetEvaluating(bool evaluating) {
@@ -287,9 +320,28 @@ RunStatus RunControl::Status() {
   {
     const MutexLock lock(mutex_);
     status.state = StateOf(status);
+    if (sac_) FillReplay(status);
   }
   FindLimit(status);
   return status;
+}
+
+// Which side of the limiter waits for the other, and why.
+void RunControl::FillReplay(RunStatus& status) const {
+  if (status.gradient_steps == 0) {
+    status.limiter =
+        absl::StrCat("gradient steps begin at ", options_.replay.min_size, " transitions (replay.min_size)");
+  } else if (!std::isnan(insert_wait_) && !std::isnan(sample_wait_)) {
+    const bool inserts = insert_wait_ > sample_wait_;
+    status.limiter = absl::StrCat(
+        inserts ? "inserts wait for gradient steps" : "gradient steps wait for inserts", ", ",
+        std::lround(100 * std::clamp(std::max(insert_wait_, sample_wait_), 0.0, 1.0)),
+        "% of the time, to keep ", UpdatesPerStep(options_) * options_.sac.batch_size, " samples an insert");
+  }
+  if (!std::isnan(prefetch_)) {
+    const double busy = std::clamp(prefetch_, 0.0, 1.0);
+    status.stations.push_back({"prefetch", "learner", busy, 1 - busy, 0});
+  }
 }
 
 bool RunControl::Waiting() const {

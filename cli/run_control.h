@@ -84,9 +84,12 @@ class RunControl final : public ControlTarget {
   absl::Status CheckOpen() const MILL_REQUIRES(mutex_);
   void AddSample(uint64_t steps) MILL_REQUIRES(mutex_);
   double RecentRate(std::chrono::steady_clock::time_point now) const MILL_REQUIRES(mutex_);
+  void FillReplay(RunStatus& status) const MILL_REQUIRES(mutex_);
+  void NoteReplay(const MetricsRow& row) MILL_REQUIRES(mutex_);
   std::string StateOf(const RunStatus& status) const MILL_REQUIRES(mutex_);
 
   TrajectoryService& service_;
+  const bool sac_;
   RunOptions applied_;  // the loop's own
 
   mutable Mutex mutex_;
@@ -99,6 +102,9 @@ class RunControl final : public ControlTarget {
   End end_ MILL_GUARDED_BY(mutex_) = End::kNone;
   absl::Status why_ MILL_GUARDED_BY(mutex_);
   RunStatus numbers_ MILL_GUARDED_BY(mutex_);
+  double insert_wait_ MILL_GUARDED_BY(mutex_) = MetricsRow::kUnknown,
+                      sample_wait_ MILL_GUARDED_BY(mutex_) = MetricsRow::kUnknown,
+                      prefetch_ MILL_GUARDED_BY(mutex_) = MetricsRow::kUnknown;
   std::optional<std::chrono::steady_clock::time_point> checkpoint_at_ MILL_GUARDED_BY(mutex_);
   std::deque<Sample> samples_ MILL_GUARDED_BY(mutex_);  // of the last ten seconds, and the one before
 };

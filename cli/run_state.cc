@@ -70,10 +70,12 @@ void EpisodeWindow::Add(double ret, double length) {
   ++total_;
 }
 
-double EpisodeWindow::Mean(const std::vector<double>& values, size_t n) const {
+double EpisodeWindow::Mean(const std::vector<double>& values, size_t n, Known& known) const {
+  if (known.n == n && known.total == total_) return known.mean;
   double sum = 0;
   for (size_t i = 1; i <= n; ++i) sum += values[static_cast<size_t>((total_ - i) % values.size())];
-  return sum / static_cast<double>(n);
+  known = {total_, n, sum / static_cast<double>(n)};
+  return known.mean;
 }
 
 std::vector<double> EpisodeWindow::InOrder(const std::vector<double>& ring) const {
@@ -88,6 +90,7 @@ void EpisodeWindow::Fill(const std::vector<double>& returns, const std::vector<d
                          uint64_t total) {
   const size_t n = std::min(returns.size(), returns_.size());
   total_ = total - n;
+  return_mean_ = length_mean_ = {};
   for (size_t i = returns.size() - n; i < returns.size(); ++i) Add(returns[i], lengths[i]);
 }
 

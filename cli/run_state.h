@@ -22,18 +22,25 @@ class EpisodeWindow {
   size_t count() const { return total_ < returns_.size() ? static_cast<size_t>(total_) : returns_.size(); }
   size_t capacity() const { return returns_.size(); }
   uint64_t total() const { return total_; }
-  // Means over the last n episodes (n at most count(), at least 1).
-  double ReturnMean(size_t n) const { return Mean(returns_, n); }
-  double LengthMean(size_t n) const { return Mean(lengths_, n); }
+  // Means over the last n episodes (n at most count(), at least 1). Cheap while no episode has ended: a run of
+  // single steps asks for them thousands of times a second.
+  double ReturnMean(size_t n) const { return Mean(returns_, n, return_mean_); }
+  double LengthMean(size_t n) const { return Mean(lengths_, n, length_mean_); }
 
  private:
   friend struct RunState;
-  double Mean(const std::vector<double>& values, size_t n) const;
+  struct Known {  // the mean that was asked for last
+    uint64_t total = 0;
+    size_t n = 0;
+    double mean = 0;
+  };
+  double Mean(const std::vector<double>& values, size_t n, Known& known) const;
   // Oldest first; and back, where the newest that fit are kept.
   std::vector<double> InOrder(const std::vector<double>& ring) const;
   void Fill(const std::vector<double>& returns, const std::vector<double>& lengths, uint64_t total);
   std::vector<double> returns_, lengths_;
   uint64_t total_ = 0;
+  mutable Known return_mean_, length_mean_;
 };
 
 struct RunState {

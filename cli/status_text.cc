@@ -53,6 +53,17 @@ std::string Percent(uint64_t part, uint64_t whole) {
                                                      static_cast<double>(whole)));
 }
 
+std::string Losses(const RunStatus& s) {
+  if (s.algorithm == "sac") {
+    return absl::StrCat("critic ", FormatReal(s.critic_loss), ", actor ", FormatReal(s.actor_loss),
+                        ", entropy ", FormatReal(s.entropy), ", alpha ", FormatReal(s.alpha), ", mean Q ",
+                        FormatReal(s.q_mean));
+  }
+  return absl::StrCat("policy ", FormatReal(s.policy_loss), ", value ", FormatReal(s.value_loss),
+                      ", entropy ", FormatReal(s.entropy), ", kl ", FormatReal(s.approx_kl),
+                      ", learning rate ", FormatReal(s.learning_rate));
+}
+
 void AppendRun(std::string& out, const RunStatus& s) {
   absl::StrAppend(&out, s.preset, " on ", s.env, ", ", s.algorithm, ", ", s.mode, ": ", s.state, "\n");
   Table table = {
@@ -63,15 +74,19 @@ void AppendRun(std::string& out, const RunStatus& s) {
       {"rate", absl::StrCat(FormatCount(s.steps_per_second_10s), " steps/s, ",
                             FormatCount(s.steps_per_second_run), " over the run")},
       {"return", absl::StrCat(FormatReal(s.return_mean), ", length ", FormatReal(s.length_mean))},
-      {"losses", absl::StrCat("policy ", FormatReal(s.policy_loss), ", value ", FormatReal(s.value_loss),
-                              ", entropy ", FormatReal(s.entropy), ", kl ", FormatReal(s.approx_kl),
-                              ", learning rate ", FormatReal(s.learning_rate))},
+      {"losses", Losses(s)},
       {"weights", absl::StrCat("version ", s.policy_version, ", ", FormatBytes(s.weights_bytes))},
       {"checkpoint", s.checkpoint_path.empty() ? "none yet"
                                                : absl::StrCat("update ", s.checkpoint_update, ", ",
                                                               FormatDuration(s.checkpoint_age_seconds),
                                                               " ago: ", s.checkpoint_path)},
   };
+  if (s.algorithm == "sac") {
+    table.push_back({"replay", absl::StrCat(Count(s.replay_size), " of ", Count(s.replay_capacity),
+                                            " transitions, ", Count(s.gradient_steps), " gradient steps, ",
+                                            FormatReal(s.samples_per_insert), " samples an insert",
+                                            s.limiter.empty() ? "" : "; ", s.limiter)});
+  }
   if (s.mode == "async") {
     std::vector<std::string> bins;
     for (size_t lag = 0; lag < s.policy_lag_histogram.size(); ++lag) {
@@ -247,6 +262,15 @@ std::string StatusJson(const RunStatus& s) {
                      {"entropy", Number(s.entropy)},
                      {"approx_kl", Number(s.approx_kl)},
                      {"learning_rate", Number(s.learning_rate)},
+                     {"critic_loss", Number(s.critic_loss)},
+                     {"actor_loss", Number(s.actor_loss)},
+                     {"alpha", Number(s.alpha)},
+                     {"q_mean", Number(s.q_mean)},
+                     {"gradient_steps", s.gradient_steps},
+                     {"replay_size", s.replay_size},
+                     {"replay_capacity", s.replay_capacity},
+                     {"samples_per_insert", Number(s.samples_per_insert)},
+                     {"limiter", s.limiter},
                      {"policy_version", s.policy_version},
                      {"weights_bytes", s.weights_bytes},
                      {"checkpoint_update", s.checkpoint_update},

@@ -40,7 +40,7 @@ TrainSession::TrainSession(const TrainCommand& command, std::string go_on, Clock
       host_(host) {}
 
 void TrainSession::Show(std::string_view text) const {
-  if (command_.quiet) return;
+  if (command_.quiet || text.empty()) return;
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
 }
@@ -114,6 +114,9 @@ Status TrainSession::PrepareResumed() {
   last_checkpoint_ = latest->path;
   checkpointed_update_ = trainer_->learner().updates();
   Say(absl::StrCat("resumed from ", latest->path, " at ", trainer_->state().steps, " steps"));
+  if (IsSac(options_) && !options_.checkpoint.replay) {
+    Say("the replay begins empty (checkpoint.replay is false): the run is not bit exact from here on");
+  }
   return absl::OkStatus();
 }
 
@@ -141,6 +144,11 @@ Status TrainSession::CheckSameCourse(const Checkpoint& checkpoint) const {
   if (before.run.seed != options_.run.seed) return refuse("run.seed", before.run.seed, options_.run.seed);
   if (before.env.group_rows != options_.env.group_rows) {
     return refuse("env.group_rows", before.env.group_rows, options_.env.group_rows);
+  }
+  if (before.algorithm != options_.algorithm)
+    return refuse("algorithm", before.algorithm, options_.algorithm);
+  if (options_.checkpoint.replay && !before.checkpoint.replay) {
+    return refuse("checkpoint.replay", "false, so that its checkpoint has no replay", "true");
   }
   if (before.mode != options_.mode) {
     const auto name = [](RunMode mode) { return mode == RunMode::kSync ? "sync" : "async"; };
@@ -231,15 +239,18 @@ Status TrainSession::KeepBest(double return_mean) {
       .status();
 }
 
-Status TrainSession::Record(MetricsRow& row) {
-  const ResourceUsage usage = ReadResourceUsage();
-  row.resident_mb = static_cast<double>(usage.resident_bytes) / (1 << 20);
-  row.cpu_share = cpu_->Update(Seconds(Clock::now()), usage.cpu_seconds);
+Status TrainSession::Record(const MetricsRow& row) {
   curve_.Add(static_cast<double>(row.steps), row.return_mean);
+  window_.Add(row);
   const bool every = options_.metrics.every > 0 && row.update % options_.metrics.every == 0;
   if (!every && std::isnan(row.eval_return_mean)) return absl::OkStatus();
-  MILL_RETURN_IF_ERROR(metrics_->Append(row));
-  return tensorboard_ ? tensorboard_->Append(row, WallSeconds()) : absl::OkStatus();
+  // An update may take microseconds; the look at resources does too.
+  MetricsRow line = window_.Take();
+  const ResourceUsage usage = ReadResourceUsage();
+  line.resident_mb = static_cast<double>(usage.resident_bytes) / (1 << 20);
+  line.cpu_share = cpu_->Update(Seconds(Clock::now()), usage.cpu_seconds);
+  MILL_RETURN_IF_ERROR(metrics_->Append(line));
+  return tensorboard_ ? tensorboard_->Append(line, WallSeconds()) : absl::OkStatus();
 }
 
 bool TrainSession::AlreadyDone() {

@@ -85,7 +85,7 @@ class TrainSession {
   Status CheckSameSource() const;
   Status CheckSameCourse(const Checkpoint& checkpoint) const;
   Status WarmStart();
-  Status Record(MetricsRow& row);
+  Status Record(const MetricsRow& row);
   Status EvaluateIfDue(MetricsRow& row, bool last);
   Status AfterUpdate(MetricsRow& row);
   Status KeepBest(double return_mean);
@@ -105,6 +105,7 @@ class TrainSession {
   std::optional<RunDir> dir_;
   std::optional<CheckpointStore> store_;
   std::optional<MetricsWriter> metrics_;
+  MetricsWindow window_;  // updates since the last line
   std::optional<TensorBoardWriter> tensorboard_;
   std::optional<SegmentLog> segments_;
   std::optional<CpuShare> cpu_;

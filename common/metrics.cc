@@ -4,6 +4,62 @@
 #include <utility>
 
 namespace millrace {
+namespace {
+
+// A running mean: `weight` is of what `mean` already has.
+void MergeMean(double value, double added, double& mean, double& weight) {
+  if (std::isnan(value)) return;
+  weight += added;
+  mean = weight > added ? mean + (value - mean) * (added / weight) : value;
+}
+
+void Merge(const MetricsField& field, const MetricsRow& row, MetricsRow& merged, double& weight) {
+  if (field.count != nullptr) {
+    const uint64_t before = field.merge == MetricsMerge::kSum ? merged.*field.count : 0;
+    merged.*field.count = before + row.*field.count;
+    return;
+  }
+  const double value = row.*field.real;
+  double& to = merged.*field.real;
+  switch (field.merge) {
+    case MetricsMerge::kMean:
+      return MergeMean(value, 1, to, weight);
+    case MetricsMerge::kRate:
+      return MergeMean(value, row.ms_per_update, to, weight);
+    case MetricsMerge::kMin:
+      to = std::fmin(to, value);
+      return;
+    case MetricsMerge::kMax:
+      to = std::fmax(to, value);
+      return;
+    case MetricsMerge::kLast:
+    case MetricsMerge::kSum:
+      to = value;
+  }
+}
+
+}  // namespace
+
+void MetricsWindow::Add(const MetricsRow& row) {
+  if (rows_++ == 0) {
+    merged_ = row;
+    weight_.fill(0);
+    for (size_t i = 0; i < weight_.size(); ++i) {
+      const MetricsField& field = kMetricsFields[i];
+      if (field.merge == MetricsMerge::kMean) weight_[i] = std::isnan(field.Value(row)) ? 0 : 1;
+      if (field.merge == MetricsMerge::kRate) weight_[i] = row.ms_per_update;
+    }
+    return;
+  }
+  merged_.algorithm = row.algorithm;
+  for (size_t i = 0; i < weight_.size(); ++i) Merge(kMetricsFields[i], row, merged_, weight_[i]);
+}
+
+// The first row stands as it is where it is the only one.
+MetricsRow MetricsWindow::Take() {
+  rows_ = 0;
+  return merged_;
+}
 
 std::string_view FormatMetrics(const MetricsRow& row, std::span<char, kMaxMetricsLine> buffer) {
   TextCursor out(buffer);

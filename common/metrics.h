@@ -75,20 +75,31 @@ struct MetricsRow : LearnerMetrics {
   double eval_return_mean = kUnknown;  // of an evaluation after this update
 };
 
+// What a line that stands for several updates has of them. A NaN counts for nothing.
+enum class MetricsMerge : uint8_t {
+  kLast,
+  kMean,
+  kSum,
+  kMin,
+  kMax,
+  kRate
+};  // kRate: a mean by ms_per_update
+
 // A field by name; exactly one of `real` and `count` is set.
 struct MetricsField {
   std::string_view name;
   std::string_view group;  // the TensorBoard tag is group/name; empty: the axis, not a curve
   double MetricsRow::*real = nullptr;
   uint64_t MetricsRow::*count = nullptr;
+  MetricsMerge merge = MetricsMerge::kLast;
   MetricsOf of = MetricsOf::kAny;
 
   constexpr MetricsField(std::string_view name, std::string_view group, double MetricsRow::*field,
-                         MetricsOf of = MetricsOf::kAny)
-      : name(name), group(group), real(field), of(of) {}
+                         MetricsMerge merge, MetricsOf of = MetricsOf::kAny)
+      : name(name), group(group), real(field), merge(merge), of(of) {}
   constexpr MetricsField(std::string_view name, std::string_view group, uint64_t MetricsRow::*field,
-                         MetricsOf of = MetricsOf::kAny)
-      : name(name), group(group), count(field), of(of) {}
+                         MetricsMerge merge, MetricsOf of = MetricsOf::kAny)
+      : name(name), group(group), count(field), merge(merge), of(of) {}
   bool In(const MetricsRow& row) const { return of == MetricsOf::kAny || of == row.algorithm; }
   double Value(const MetricsRow& row) const {
     return real != nullptr ? row.*real : static_cast<double>(row.*count);
@@ -96,47 +107,69 @@ struct MetricsField {
 };
 
 inline constexpr std::array kMetricsFields = {
-    MetricsField("update", "", &MetricsRow::update),
-    MetricsField("steps", "", &MetricsRow::steps),
-    MetricsField("seconds", "time", &MetricsRow::seconds),
-    MetricsField("steps_per_second", "time", &MetricsRow::steps_per_second),
-    MetricsField("ms_per_update", "time", &MetricsRow::ms_per_update),
-    MetricsField("ms_rollout", "time", &MetricsRow::ms_rollout),
-    MetricsField("ms_inference", "time", &MetricsRow::ms_inference),
-    MetricsField("ms_update", "time", &MetricsRow::ms_update),
-    MetricsField("ms_rest", "time", &MetricsRow::ms_rest),
-    MetricsField("return_mean", "train", &MetricsRow::return_mean),
-    MetricsField("return_min", "train", &MetricsRow::return_min),
-    MetricsField("return_max", "train", &MetricsRow::return_max),
-    MetricsField("length_mean", "train", &MetricsRow::length_mean),
-    MetricsField("episodes", "train", &MetricsRow::episodes),
-    MetricsField("policy_loss", "loss", &MetricsRow::policy_loss, MetricsOf::kPpo),
-    MetricsField("value_loss", "loss", &MetricsRow::value_loss, MetricsOf::kPpo),
-    MetricsField("entropy", "loss", &MetricsRow::entropy),
-    MetricsField("approx_kl", "loss", &MetricsRow::approx_kl, MetricsOf::kPpo),
-    MetricsField("approx_kl_k1", "loss", &MetricsRow::approx_kl_k1, MetricsOf::kPpo),
-    MetricsField("clip_fraction", "loss", &MetricsRow::clip_fraction, MetricsOf::kPpo),
-    MetricsField("rho_clip_fraction", "loss", &MetricsRow::rho_clip_fraction, MetricsOf::kPpo),
-    MetricsField("policy_lag_mean", "async", &MetricsRow::policy_lag_mean),
-    MetricsField("policy_lag_max", "async", &MetricsRow::policy_lag_max),
-    MetricsField("explained_variance", "loss", &MetricsRow::explained_variance, MetricsOf::kPpo),
-    MetricsField("grad_norm", "loss", &MetricsRow::grad_norm),
-    MetricsField("learning_rate", "schedule", &MetricsRow::learning_rate, MetricsOf::kPpo),
-    MetricsField("clip_range", "schedule", &MetricsRow::clip_range, MetricsOf::kPpo),
-    MetricsField("critic_loss", "loss", &MetricsRow::critic_loss, MetricsOf::kSac),
-    MetricsField("actor_loss", "loss", &MetricsRow::actor_loss, MetricsOf::kSac),
-    MetricsField("alpha", "loss", &MetricsRow::alpha, MetricsOf::kSac),
-    MetricsField("q_mean", "loss", &MetricsRow::q_mean, MetricsOf::kSac),
-    MetricsField("gradient_steps", "replay", &MetricsRow::gradient_steps, MetricsOf::kSac),
-    MetricsField("replay_size", "replay", &MetricsRow::replay_size, MetricsOf::kSac),
-    MetricsField("samples_per_insert", "replay", &MetricsRow::samples_per_insert, MetricsOf::kSac),
-    MetricsField("insert_wait_share", "replay", &MetricsRow::insert_wait_share, MetricsOf::kSac),
-    MetricsField("sample_wait_share", "replay", &MetricsRow::sample_wait_share, MetricsOf::kSac),
-    MetricsField("prefetch_share", "replay", &MetricsRow::prefetch_share, MetricsOf::kSac),
-    MetricsField("resident_mb", "system", &MetricsRow::resident_mb),
-    MetricsField("cpu_share", "system", &MetricsRow::cpu_share),
-    MetricsField("updates_skipped", "system", &MetricsRow::updates_skipped),
-    MetricsField("eval_return_mean", "eval", &MetricsRow::eval_return_mean),
+    MetricsField("update", "", &MetricsRow::update, MetricsMerge::kLast),
+    MetricsField("steps", "", &MetricsRow::steps, MetricsMerge::kLast),
+    MetricsField("seconds", "time", &MetricsRow::seconds, MetricsMerge::kLast),
+    MetricsField("steps_per_second", "time", &MetricsRow::steps_per_second, MetricsMerge::kRate),
+    MetricsField("ms_per_update", "time", &MetricsRow::ms_per_update, MetricsMerge::kMean),
+    MetricsField("ms_rollout", "time", &MetricsRow::ms_rollout, MetricsMerge::kMean),
+    MetricsField("ms_inference", "time", &MetricsRow::ms_inference, MetricsMerge::kMean),
+    MetricsField("ms_update", "time", &MetricsRow::ms_update, MetricsMerge::kMean),
+    MetricsField("ms_rest", "time", &MetricsRow::ms_rest, MetricsMerge::kMean),
+    MetricsField("return_mean", "train", &MetricsRow::return_mean, MetricsMerge::kLast),
+    MetricsField("return_min", "train", &MetricsRow::return_min, MetricsMerge::kMin),
+    MetricsField("return_max", "train", &MetricsRow::return_max, MetricsMerge::kMax),
+    MetricsField("length_mean", "train", &MetricsRow::length_mean, MetricsMerge::kLast),
+    MetricsField("episodes", "train", &MetricsRow::episodes, MetricsMerge::kSum),
+    MetricsField("policy_loss", "loss", &MetricsRow::policy_loss, MetricsMerge::kMean, MetricsOf::kPpo),
+    MetricsField("value_loss", "loss", &MetricsRow::value_loss, MetricsMerge::kMean, MetricsOf::kPpo),
+    MetricsField("entropy", "loss", &MetricsRow::entropy, MetricsMerge::kMean),
+    MetricsField("approx_kl", "loss", &MetricsRow::approx_kl, MetricsMerge::kMean, MetricsOf::kPpo),
+    MetricsField("approx_kl_k1", "loss", &MetricsRow::approx_kl_k1, MetricsMerge::kMean, MetricsOf::kPpo),
+    MetricsField("clip_fraction", "loss", &MetricsRow::clip_fraction, MetricsMerge::kMean, MetricsOf::kPpo),
+    MetricsField("rho_clip_fraction", "loss", &MetricsRow::rho_clip_fraction, MetricsMerge::kMean,
+                 MetricsOf::kPpo),
+    MetricsField("policy_lag_mean", "async", &MetricsRow::policy_lag_mean, MetricsMerge::kMean),
+    MetricsField("policy_lag_max", "async", &MetricsRow::policy_lag_max, MetricsMerge::kMax),
+    MetricsField("explained_variance", "loss", &MetricsRow::explained_variance, MetricsMerge::kMean,
+                 MetricsOf::kPpo),
+    MetricsField("grad_norm", "loss", &MetricsRow::grad_norm, MetricsMerge::kMean),
+    MetricsField("learning_rate", "schedule", &MetricsRow::learning_rate, MetricsMerge::kLast,
+                 MetricsOf::kPpo),
+    MetricsField("clip_range", "schedule", &MetricsRow::clip_range, MetricsMerge::kLast, MetricsOf::kPpo),
+    MetricsField("critic_loss", "loss", &MetricsRow::critic_loss, MetricsMerge::kMean, MetricsOf::kSac),
+    MetricsField("actor_loss", "loss", &MetricsRow::actor_loss, MetricsMerge::kMean, MetricsOf::kSac),
+    MetricsField("alpha", "loss", &MetricsRow::alpha, MetricsMerge::kLast, MetricsOf::kSac),
+    MetricsField("q_mean", "loss", &MetricsRow::q_mean, MetricsMerge::kMean, MetricsOf::kSac),
+    MetricsField("gradient_steps", "replay", &MetricsRow::gradient_steps, MetricsMerge::kLast,
+                 MetricsOf::kSac),
+    MetricsField("replay_size", "replay", &MetricsRow::replay_size, MetricsMerge::kLast, MetricsOf::kSac),
+    MetricsField("samples_per_insert", "replay", &MetricsRow::samples_per_insert, MetricsMerge::kLast,
+                 MetricsOf::kSac),
+    MetricsField("insert_wait_share", "replay", &MetricsRow::insert_wait_share, MetricsMerge::kMean,
+                 MetricsOf::kSac),
+    MetricsField("sample_wait_share", "replay", &MetricsRow::sample_wait_share, MetricsMerge::kMean,
+                 MetricsOf::kSac),
+    MetricsField("prefetch_share", "replay", &MetricsRow::prefetch_share, MetricsMerge::kMean,
+                 MetricsOf::kSac),
+    MetricsField("resident_mb", "system", &MetricsRow::resident_mb, MetricsMerge::kLast),
+    MetricsField("cpu_share", "system", &MetricsRow::cpu_share, MetricsMerge::kLast),
+    MetricsField("updates_skipped", "system", &MetricsRow::updates_skipped, MetricsMerge::kLast),
+    MetricsField("eval_return_mean", "eval", &MetricsRow::eval_return_mean, MetricsMerge::kLast),
+};
+
+// The updates since the last line, as one row.
+class MetricsWindow {
+ public:
+  void Add(const MetricsRow& row);
+  bool empty() const { return rows_ == 0; }
+  // Begins anew. There must be one.
+  MetricsRow Take();
+
+ private:
+  MetricsRow merged_;
+  std::array<double, kMetricsFields.size()> weight_{};  // of what is summed, by field
+  uint64_t rows_ = 0;
 };
 
 // Enough for every row: the names and some forty numbers of at most 24 characters.

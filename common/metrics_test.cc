@@ -108,6 +108,46 @@ TEST(FormatMetrics, TheLongestRowFits) {
   EXPECT_GT(FormatMetrics(row, buffer).size(), 800u);
 }
 
+TEST(MetricsWindow, OneRowIsItself) {
+  MetricsRow row = RowOf(3);
+  row.steps_per_second = 1.0 / 3;
+  row.ms_per_update = 0.7;
+  MetricsWindow window;
+  window.Add(row);
+  const MetricsRow taken = window.Take();
+  for (const MetricsField& field : kMetricsFields) {
+    const double is = field.Value(taken), was = field.Value(row);
+    EXPECT_TRUE(is == was || (std::isnan(is) && std::isnan(was))) << field.name;
+  }
+  EXPECT_TRUE(window.empty());
+}
+
+TEST(MetricsWindow, SeveralRowsAreMeansSumsAndTheLast) {
+  MetricsWindow window;
+  for (const int pass : {1, 2}) {  // begun anew, it has forgotten
+    for (uint64_t i = 1; i <= 3; ++i) {
+      MetricsRow row = RowOf(i);
+      row.episodes = i;
+      row.ms_per_update = static_cast<double>(i);
+      row.steps_per_second = 10.0 * static_cast<double>(i);
+      row.critic_loss = i == 2 ? MetricsRow::kUnknown : static_cast<double>(i);
+      row.return_min = i == 1 ? MetricsRow::kUnknown : static_cast<double>(i);
+      row.gradient_steps = 5 * i;
+      window.Add(row);
+    }
+    const MetricsRow row = window.Take();
+    EXPECT_EQ(row.update, 3u) << pass;
+    EXPECT_EQ(row.episodes, 6u);
+    EXPECT_EQ(row.gradient_steps, 15u);
+    EXPECT_DOUBLE_EQ(row.ms_per_update, 2.0);
+    EXPECT_DOUBLE_EQ(row.steps_per_second, (1 * 10.0 + 2 * 20.0 + 3 * 30.0) / 6);
+    EXPECT_DOUBLE_EQ(row.critic_loss, 2.0);
+    EXPECT_DOUBLE_EQ(row.return_min, 2.0);
+    EXPECT_DOUBLE_EQ(row.return_mean, 0.1 * 3);
+    EXPECT_TRUE(std::isnan(row.actor_loss));
+  }
+}
+
 TEST_F(MetricsTest, AppendsOneWriteALine) {
   MetricsWriter writer = Open(0);
   const uint64_t before = fs_.operations_done;

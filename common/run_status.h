@@ -56,6 +56,13 @@ struct RunStatus {
   double entropy = std::numeric_limits<double>::quiet_NaN();
   double approx_kl = std::numeric_limits<double>::quiet_NaN();
   double learning_rate = 0;
+  double critic_loss = std::numeric_limits<double>::quiet_NaN();  // from here on of algorithm sac
+  double actor_loss = std::numeric_limits<double>::quiet_NaN();
+  double alpha = std::numeric_limits<double>::quiet_NaN();
+  double q_mean = std::numeric_limits<double>::quiet_NaN();
+  uint64_t gradient_steps = 0, replay_size = 0, replay_capacity = 0;
+  double samples_per_insert = std::numeric_limits<double>::quiet_NaN();
+  std::string limiter;
   uint64_t policy_version = 0, weights_bytes = 0;
   uint64_t checkpoint_update = 0;
   std::string checkpoint_path;

@@ -20,8 +20,9 @@ const char* Whose(const Origins& origins, const char* key) {
 
 // Settings of no consequence under the other algorithm: whole sections (they end with a point) and single
 // keys.
-constexpr std::array kPpoOnly = {
-    "ppo.", "policy.shared", "policy.log_std_init", "learner.correction", "learner.rho_bar", "learner.c_bar"};
+constexpr std::array kPpoOnly = {"env.scale_reward", "env.clip_reward",     "ppo.",
+                                 "policy.shared",    "policy.log_std_init", "learner.correction",
+                                 "learner.rho_bar",  "learner.c_bar"};
 constexpr std::array kSacOnly = {"sac.", "replay.", "checkpoint.replay"};
 
 template <size_t N>
