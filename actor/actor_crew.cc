@@ -56,7 +56,7 @@ void ActorCrew::Stop() {
 // ---- workers ----
 
 void ActorCrew::Work(Counters& counters) {
-  SegmentCollector collector(subscriber_.net(), spec_, layout_.rows());
+  SegmentCollector collector(subscriber_.net(), spec_, layout_.rows(), UniformSteps(options_));
   WeightSubscriber::Reader reader(subscriber_);
   LeaseBook::Task task;
   while (book_.Take(&task)) {

@@ -8,10 +8,11 @@
 namespace millrace {
 
 StatusOr<std::unique_ptr<EnvPool>> EnvPool::Make(const EnvSection& env, uint64_t seed, int horizon,
-                                                 ThreadPool& threads) {
+                                                 ThreadPool& threads, uint64_t uniform_steps) {
   auto pool = std::unique_ptr<EnvPool>(new EnvPool);
   pool->threads_ = &threads;
   pool->seed_ = seed;
+  pool->uniform_steps_ = uniform_steps;
   pool->horizon_ = horizon;
   pool->rows_ = static_cast<int>(env.rows);
   const std::vector<int> sizes = GroupRows(pool->rows_, static_cast<int>(env.group_rows));
@@ -36,7 +37,7 @@ void EnvPool::Collect(const PolicyView& policy, uint64_t first_step, bool determ
     int widest = 0;
     for (const auto& group : groups_) widest = std::max(widest, group->rows());
     for (WorkerState& worker : workers_)
-      worker.collector = std::make_unique<SegmentCollector>(*policy.net, spec(), widest);
+      worker.collector = std::make_unique<SegmentCollector>(*policy.net, spec(), widest, uniform_steps_);
     net_ = policy.net;
   }
   for (WorkerState& worker : workers_) worker.inference_seconds = 0;

@@ -19,9 +19,9 @@ namespace millrace {
 class EnvPool {
  public:
   // Makes all groups and starts an episode in each row. Random numbers come from `seed`; horizon in agent
-  // steps.
+  // steps; uniform_steps as in SegmentCollector.
   static StatusOr<std::unique_ptr<EnvPool>> Make(const EnvSection& env, uint64_t seed, int horizon,
-                                                 ThreadPool& threads);
+                                                 ThreadPool& threads, uint64_t uniform_steps = 0);
 
   const EnvSpec& spec() const { return groups_[0]->spec(); }
   int horizon() const { return horizon_; }
@@ -60,7 +60,7 @@ class EnvPool {
   std::vector<std::unique_ptr<RowGroup>> groups_;
   std::vector<WorkerState> workers_;
   const ActorCritic* net_ = nullptr;  // the collectors' network
-  uint64_t seed_ = 0;
+  uint64_t seed_ = 0, uniform_steps_ = 0;
   int horizon_ = 0, rows_ = 0;
 };
 

@@ -28,7 +28,7 @@ class LeasedRowsTest : public testing::Test {
     auto rows = LeasedRows::Make(Section("CartPole-v1"), kSeed, 4, 4, kHorizon);
     EXPECT_TRUE(rows.ok()) << rows.status();
     rows_ = *std::move(rows);
-    net_ = std::make_unique<ActorCritic>(NetSpecFor(rows_->group().spec(), {}));
+    net_ = std::make_unique<ActorCritic>(NetSpecFor(rows_->group().spec(), PolicySection{}));
     encoder_ = std::make_unique<ObsEncoder>(rows_->group().spec(), false, 0);
     parameters_.resize(net_->parameter_floats());
     packed_.resize(net_->packed_floats());

@@ -23,8 +23,11 @@ SegmentCollector::Result SegmentCollector::Collect(RowGroup& group, const Segmen
     }
     const bool timed = t % kTimedEvery == 0;
     const Clock::time_point begin = timed ? Clock::now() : Clock::time_point();
-    runner_.Act(view, next, t, keys.seed, Purpose::kAction, group.first_row(),
-                keys.first_step + static_cast<uint64_t>(t), keys.deterministic);
+    const uint64_t step = keys.first_step + static_cast<uint64_t>(t);
+    runner_.Act(view, next, t, {keys.seed, Purpose::kAction, group.first_row(), step},
+                keys.deterministic      ? PolicyRunner::How::kMode
+                : step < uniform_steps_ ? PolicyRunner::How::kUniform
+                                        : PolicyRunner::How::kSample);
     if (timed) {
       result.inference_seconds +=
           std::chrono::duration<double>(Clock::now() - begin).count() * std::min(kTimedEvery, steps - t);

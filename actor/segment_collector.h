@@ -11,9 +11,10 @@ namespace millrace {
 
 class SegmentCollector {
  public:
-  // For groups of at most max_rows rows of this spec.
-  SegmentCollector(const ActorCritic& net, const EnvSpec& spec, int max_rows)
-      : runner_(net, spec, max_rows) {}
+  // For groups of at most max_rows rows of this spec. A row's first `uniform_steps` agent steps are acted
+  // uniformly at random.
+  SegmentCollector(const ActorCritic& net, const EnvSpec& spec, int max_rows, uint64_t uniform_steps = 0)
+      : runner_(net, spec, max_rows), uniform_steps_(uniform_steps) {}
 
   // What keys the actions' randomness besides the row.
   struct Keys {
@@ -33,6 +34,7 @@ class SegmentCollector {
 
  private:
   PolicyRunner runner_;
+  uint64_t uniform_steps_;
 };
 
 }  // namespace millrace

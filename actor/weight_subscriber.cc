@@ -19,7 +19,7 @@ struct WeightSubscriber::Version {
 };
 
 WeightSubscriber::WeightSubscriber(const EnvSpec& spec, const RunOptions& options)
-    : spec_(spec), env_(options.env), net_(NetSpecFor(spec, options.policy)) {
+    : spec_(spec), env_(options.env), net_(NetSpecFor(spec, options)) {
   const auto inputs = static_cast<size_t>(spec.observation_elements());
   blob_bytes_ =
       net_.parameter_floats() * sizeof(float) + (env_.normalize_obs ? 2 * inputs * sizeof(double) : 0);

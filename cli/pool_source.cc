@@ -10,7 +10,8 @@ namespace millrace {
 
 StatusOr<std::unique_ptr<PoolSource>> PoolSource::Make(const RunOptions& options, ThreadPool& threads) {
   MILL_ASSIGN_OR_RETURN(
-      auto pool, EnvPool::Make(options.env, options.run.seed, static_cast<int>(Horizon(options)), threads));
+      auto pool, EnvPool::Make(options.env, options.run.seed, static_cast<int>(Horizon(options)), threads,
+                               UniformSteps(options)));
   std::vector<int> batch_rows = GroupRows(pool->rows(), static_cast<int>(options.env.group_rows));
   return std::unique_ptr<PoolSource>(
       new PoolSource(std::move(pool), std::move(batch_rows), threads.threads()));

@@ -210,6 +210,10 @@ inline uint32_t Horizon(const RunOptions& options) {
 inline double Gamma(const RunOptions& options) {
   return IsSac(options) ? options.sac.gamma : options.ppo.gamma;
 }
+// Agent steps of a row at the start whose actions are uniform: its share of sac.random_steps, rounded up.
+inline uint64_t UniformSteps(const RunOptions& options) {
+  return IsSac(options) ? (options.sac.random_steps + options.env.rows - 1) / options.env.rows : 0;
+}
 // Sac: gradient steps an agent step, from whichever of the two settings has it.
 inline double UpdatesPerStep(const RunOptions& options) {
   return options.sac.updates_per_step > 0 ? options.sac.updates_per_step

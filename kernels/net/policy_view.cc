@@ -13,4 +13,12 @@ ActorCriticSpec NetSpecFor(const EnvSpec& env, const PolicySection& policy) {
   return spec;
 }
 
+ActorCriticSpec NetSpecFor(const EnvSpec& env, const RunOptions& options) {
+  ActorCriticSpec spec = NetSpecFor(env, options.policy);
+  if (!IsSac(options)) return spec;
+  spec.squashed = spec.gaussian;
+  spec.gaussian = spec.shared = spec.value = false;
+  return spec;
+}
+
 }  // namespace millrace

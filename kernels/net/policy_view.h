@@ -19,5 +19,7 @@ struct PolicyView {
 
 // The network that a policy section asks for in an environment of this spec.
 ActorCriticSpec NetSpecFor(const EnvSpec& env, const PolicySection& policy);
+// The one that the run's algorithm acts by: sac's is squashed where actions are a Box, and has no value.
+ActorCriticSpec NetSpecFor(const EnvSpec& env, const RunOptions& options);
 
 }  // namespace millrace
