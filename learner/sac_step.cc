@@ -1,0 +1,374 @@
+#include "learner/sac_step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/core/launch.h"
+#include "kernels/net/policy_view.h"
+#include "learner/sac_worker.h"
+
+namespace millrace {
+namespace {
+
+ActorCriticSpec ActorSpec(const EnvSpec& env, const PolicySection& policy) {
+  ActorCriticSpec spec = NetSpecFor(env, policy);
+  spec.gaussian = spec.shared = spec.value = false;
+  spec.squashed = env.action.box();
+  return spec;
+}
+
+MlpSpec CriticSpec(const EnvSpec& env, const RunOptions& options, int obs_width) {
+  const auto& hidden = options.sac.critic_hidden.empty() ? options.policy.hidden : options.sac.critic_hidden;
+  MlpSpec spec;
+  spec.inputs = obs_width + (env.action.box() ? env.action.width() : 0);
+  spec.hidden.assign(hidden.begin(), hidden.end());
+  spec.activation = options.policy.activation;
+  spec.layer_norm = options.sac.layer_norm;
+  spec.input_gradient_from = env.action.box() ? obs_width : -1;
+  for (uint32_t i = 0; i < options.sac.critics; ++i)
+    spec.towers.push_back({absl::StrCat("critic", i), env.action.box() ? 1 : env.action.outputs()});
+  return spec;
+}
+
+// Minus the dimensions of a Box (Haarnoja et al. 2018, appendix D), or 0.98 of the uniform policy's entropy
+// (Christodoulou 2019, appendix).
+double TargetEntropy(const EnvSpec& env, const SacSection& sac) {
+  if (!sac.auto_target_entropy) return sac.target_entropy;
+  if (env.action.box()) return -env.action.width();
+  return 0.98 * std::log(static_cast<double>(env.action.outputs()));
+}
+
+size_t Floats(int rows, int columns) {
+  return static_cast<size_t>(rows) * static_cast<size_t>(columns);
+}
+
+Status CheckActions(const ActionSpec& action) {
+  if (action.kind == ActionSpec::Kind::kMultiDiscrete) {
+    return absl::InvalidArgumentError(
+        "algorithm: sac covers Box and Discrete actions, and this environment has MultiDiscrete ones; choose "
+        "algorithm ppo");
+  }
+  for (size_t i = 0; action.box() && i < action.low.size(); ++i) {
+    if (std::isfinite(action.low[i]) && std::isfinite(action.high[i])) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("algorithm: sac squashes actions into the environment's bounds, and those of dimension ",
+                     i, " are not finite; wrap the environment, or choose algorithm ppo"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+SacStep::SacStep(const RunOptions& options, const EnvSpec& spec, int obs_width, int max_batch,
+                 ThreadPool& threads)
+    : options_(options),
+      spec_(spec),
+      threads_(threads),
+      actor_(ActorSpec(spec, options.policy)),
+      critics_(CriticSpec(spec, options, obs_width)),
+      obs_width_(obs_width),
+      max_batch_(max_batch),
+      action_dims_(spec.action.box() ? spec.action.width() : 0),
+      columns_(spec.action.box() ? 1 : spec.action.outputs()),
+      q_stride_(Floats(max_batch, columns_)),
+      target_entropy_(TargetEntropy(spec, options.sac)) {}
+
+SacStep::~SacStep() = default;
+
+StatusOr<std::unique_ptr<SacStep>> SacStep::Make(const RunOptions& options, const EnvSpec& spec,
+                                                 int obs_width, int max_batch, ThreadPool& threads) {
+  MILL_RETURN_IF_ERROR(CheckActions(spec.action));
+  auto step = std::unique_ptr<SacStep>(new SacStep(options, spec, obs_width, max_batch, threads));
+  MILL_RETURN_IF_ERROR(step->Allocate());
+  step->Initialize();
+  return step;
+}
+
+Status SacStep::Allocate() {
+  const size_t actor = actor_.parameter_floats(), critics = critics_.parameter_floats();
+  if (std::max(actor, critics) > static_cast<size_t>(INT32_MAX)) {
+    return absl::InvalidArgumentError(absl::StrCat("policy.hidden, sac.critics: networks of ", actor, " and ",
+                                                   critics, " parameters; at most 2147483647 each"));
+  }
+  std::vector<std::pair<float**, Arena::Handle>> placed;
+  const auto place = [&](const char* name, float** at, size_t floats) {
+    placed.emplace_back(at, arena_.Add(name, floats));
+  };
+  const auto place_net = [&](const char* name, Flat& flat, size_t floats, size_t packed) {
+    for (float** at : {&flat.w, &flat.g, &flat.m, &flat.v}) place(name, at, floats);
+    place(name, &flat.packed, packed);
+  };
+  place_net("policy", policy_, actor, actor_.packed_floats());
+  place_net("critics", critic_, critics, critics_.packed_floats());
+  place("target", &critic_.target, critics);
+  place("target", &critic_.target_packed, critics_.packed_floats());
+  place("temperature", &temperature_, 4);
+  const size_t towers = critics_.towers(), batch = static_cast<size_t>(max_batch_);
+  place("q", &q_, towers * q_stride_);
+  place("dq", &dq_, towers * q_stride_);
+  place("y", &y_, batch);
+  place("log_prob", &log_prob_, batch);
+  place("noise", &noise_, Floats(max_batch_, action_dims_));
+  place("daction", &daction_, towers * Floats(max_batch_, action_dims_));
+  place("policy_x", &policy_x_, action_dims_ > 0 ? Floats(max_batch_, critic_inputs()) : 0);
+  place("softmax", &softmax_, action_dims_ > 0 ? 0 : q_stride_);
+  if (const Status status = arena_.Commit(); !status.ok()) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        status.message(), "; a smaller policy.hidden, sac.critics or sac.batch_size needs less"));
+  }
+  for (const auto& [at, handle] : placed) *at = arena_.At(handle);
+
+  const int checkpoint = static_cast<int>(options_.sac.activation_checkpoint);
+  policy_workspace_ =
+      std::make_unique<Mlp::Workspace>(actor_.mlp(), max_batch_, Mlp::Keep::kGradients, checkpoint);
+  critic_workspace_ =
+      std::make_unique<Mlp::Workspace>(critics_, max_batch_, Mlp::Keep::kGradients, checkpoint);
+  for (int i = 0; i < threads_.threads(); ++i)
+    workers_.push_back(std::make_unique<Worker>(actor_.mlp(), critics_));
+  const size_t blocks = (batch + kSacBlockRows - 1) / kSacBlockRows;
+  critic_stats_.resize(blocks);
+  policy_stats_.resize(blocks);
+  size_t tasks = 0;
+  for (const Mlp::Workspace* w : {policy_workspace_.get(), critic_workspace_.get()}) {
+    size_t of_net = 0;
+    for (int s = 0; s < w->segments(); ++s) of_net += static_cast<size_t>(w->grad_tasks(s));
+    tasks = std::max(tasks, of_net);
+  }
+  squares_.resize(tasks);
+  order_.resize(towers);
+  all_.resize(towers);
+  std::iota(all_.begin(), all_.end(), 0);
+  policy_.steps = &counters_[1];
+  critic_.steps = &counters_[0];
+  SetLearningRates(options_.sac);
+  return absl::OkStatus();
+}
+
+// The critics' towers draw from streams of their own, or the first would begin as the policy does.
+void SacStep::Initialize() {
+  actor_.Initialize(options_.run.seed, options_.policy, policy_.w);
+  critics_.Clear(critic_.w);
+  uint32_t stream = 1000;
+  for (size_t tower = 0; tower < critics_.towers(); ++tower) {
+    for (size_t layer = 0; layer < critics_.layers(); ++layer) {
+      const bool head = layer + 1 == critics_.layers();
+      critics_.Orthogonal(tower, layer, 0, head ? columns_ : critics_.spec().hidden[layer], options_.run.seed,
+                          stream++, head ? options_.policy.gain_value : options_.policy.gain_hidden,
+                          critic_.w);
+    }
+  }
+  std::copy_n(critic_.w, critics_.parameter_floats(), critic_.target);
+  temperature_[0] = static_cast<float>(std::log(options_.sac.alpha));
+  Loaded();
+}
+
+void SacStep::Loaded() {
+  const Mlp& actor = actor_.mlp();
+  for (int task = 0; task < actor.pack_tasks(true); ++task) actor.Pack(task, policy_.w, policy_.packed);
+  for (int task = 0; task < critics_.pack_tasks(true); ++task) critics_.Pack(task, critic_.w, critic_.packed);
+  for (int task = 0; task < critics_.pack_tasks(false); ++task)
+    critics_.Pack(task, critic_.target, critic_.target_packed);
+}
+
+void SacStep::SetLearningRates(const SacSection& sac) {
+  policy_.learning_rate = sac.actor_learning_rate;
+  critic_.learning_rate = sac.critic_learning_rate;
+  temperature_adam_.lr = static_cast<float>(sac.alpha_learning_rate);
+}
+
+double SacStep::alpha() const {
+  return std::exp(static_cast<double>(temperature_[0]));
+}
+void SacStep::LimitAlpha(double most) {
+  temperature_[0] = std::min(temperature_[0], static_cast<float>(std::log(most)));
+}
+
+double SacStep::MacsPerRow() const {
+  const double actor = actor_.ForwardMacs(), critics = critics_.ForwardMacs();
+  double first = 0, actions = 0;  // of the critics' first layers: all, and what leads to the actions
+  for (size_t t = 0; t < critics_.towers(); ++t) {
+    const double width = critics_.spec().hidden.empty() ? columns_ : critics_.spec().hidden[0];
+    first += critic_inputs() * width;
+    actions += action_dims_ * width;
+  }
+  const double critic_half = actor + critics + critics_.TrainMacs();
+  const double policy_half =
+      critics + (action_dims_ > 0 ? critics - first + actions : 0) + actor_.TrainMacs();
+  return critic_half + policy_half / std::max(1u, options_.sac.policy_delay);
+}
+
+size_t SacStep::activation_bytes() const {
+  return policy_workspace_->bytes() + critic_workspace_->bytes();
+}
+
+std::vector<SacStep::Tensor> SacStep::State() {
+  std::vector<Tensor> state;
+  const auto add = [&state](const char* group, const ParameterTensor& t, float* buffer, bool warm) {
+    state.push_back({group + t.name, t.rows, t.cols, buffer + t.offset, warm});
+  };
+  for (const ParameterTensor& t : actor_.tensors()) {
+    add("weights/", t, policy_.w, true);
+    add("adam_m/", t, policy_.m, false);
+    add("adam_v/", t, policy_.v, false);
+  }
+  for (const ParameterTensor& t : critics_.tensors()) {
+    add("weights/", t, critic_.w, true);
+    add("target/", t, critic_.target, true);
+    add("adam_m/", t, critic_.m, false);
+    add("adam_v/", t, critic_.v, false);
+  }
+  state.push_back({"log_alpha", 1, 1, temperature_, true});
+  state.push_back({"adam_m/log_alpha", 1, 1, temperature_ + 2, false});
+  state.push_back({"adam_v/log_alpha", 1, 1, temperature_ + 3, false});
+  return state;
+}
+
+Mlp::Rows SacStep::RowsOf(int block) const {
+  const int each = (batch_->rows + blocks_ - 1) / blocks_;
+  const int first = std::min(batch_->rows, block * each);
+  return {first, std::min(each, batch_->rows - first)};
+}
+
+// The target's critics of this step: the first of an order drawn anew (Fisher and Yates).
+void SacStep::DrawSubset() {
+  std::iota(order_.begin(), order_.end(), 0);
+  const auto n = static_cast<uint32_t>(order_.size());
+  if (options_.sac.critic_subset >= n) return;
+  for (uint32_t i = 0; i < options_.sac.critic_subset; ++i) {
+    const Philox4 word = PhiloxAt(options_.run.seed, Purpose::kSacCritics, i, step_);
+    const uint64_t left = n - i;
+    std::swap(order_[i], order_[i + static_cast<uint32_t>(word.v[0] * left >> 32)]);
+  }
+}
+
+SacStepResult SacStep::Run(uint64_t step, const ReplayBatch& batch, float* td_abs, SideWork* side) {
+  MILL_CHECK(batch.rows > 0 && batch.rows <= max_batch_ && batch.ld >= critic_inputs());
+  batch_ = &batch;
+  td_abs_ = td_abs;
+  step_ = step;
+  blocks_ = (batch.rows + kSacBlockRows - 1) / kSacBlockRows;
+  DrawSubset();
+  const int beside = side != nullptr ? side->tasks() : 0;
+  // In turns, so that each thread's share has some of both.
+  threads_.ParallelFor(2 * std::max(blocks_, beside), [&](int task, int worker) {
+    const int i = task / 2;
+    if (task % 2 == 0 && i < blocks_) CriticRows(i, *workers_[static_cast<size_t>(worker)]);
+    if (task % 2 == 1 && i < beside) side->Run(i, worker);
+  });
+  SacCriticStats sums;
+  for (int i = 0; i < blocks_; ++i) sums.Add(critic_stats_[static_cast<size_t>(i)]);
+  const double rows = batch.rows;
+  SacStepResult result;
+  result.critic_loss = sums.loss / rows;
+  result.q = sums.q / rows;
+  result.target = sums.target / rows;
+  result.q_abs_max = sums.q_abs_max;
+  result.alpha = alpha();
+  if (sums.nonfinite > 0) {
+    result.bad = BadCriticHalf();
+    return result;
+  }
+  result.critic_norm = Gradients(critics_, critic_, *critic_workspace_, batch.x, batch.ld);
+  if (critic_.adam.skip != 0) {
+    result.bad = BadGradient("critics", critics_.tensors(), critic_.g);
+    return result;
+  }
+  Descend(critics_, critic_,
+          (step + 1) % options_.sac.target_interval == 0 ? static_cast<float>(options_.sac.tau) : 0.0f);
+  if ((step + 1) % options_.sac.policy_delay == 0) RunPolicyHalf(result);
+  return result;
+}
+
+void SacStep::RunPolicyHalf(SacStepResult& result) {
+  threads_.ParallelFor(blocks_, [&](int block, int) { PolicyRows(block); });
+  SacPolicyStats sums;
+  for (int i = 0; i < blocks_; ++i) sums.Add(policy_stats_[static_cast<size_t>(i)]);
+  const double rows = batch_->rows;
+  result.actor_loss = sums.loss / rows;
+  result.log_prob = sums.log_prob / rows;
+  if (sums.nonfinite > 0) {
+    result.bad = BadPolicy();
+    return;
+  }
+  result.actor_norm = Gradients(actor_.mlp(), policy_, *policy_workspace_, batch_->x, batch_->ld);
+  if (policy_.adam.skip != 0) {
+    result.bad = BadGradient("policy", actor_.tensors(), policy_.g);
+    return;
+  }
+  Descend(actor_.mlp(), policy_, 0.0f);
+  if (options_.sac.auto_alpha) StepTemperature();
+  result.policy_stepped = true;
+}
+
+void SacStep::StepTemperature() {
+  const SacSection& sac = options_.sac;
+  RunSerial<TemperatureGradient>({.parts = blocks_,
+                                  .stats = policy_stats_.data(),
+                                  .count = static_cast<double>(batch_->rows),
+                                  .target_entropy = target_entropy_,
+                                  .gradient = temperature_ + 1});
+  temperature_adam_.Set(sac.adam_beta1, sac.adam_beta2, sac.adam_eps, 0, *policy_.steps);
+  RunSerial<Adam>({.w = temperature_,
+                   .g = temperature_ + 1,
+                   .m = temperature_ + 2,
+                   .v = temperature_ + 3,
+                   .n = 1,
+                   .step = &temperature_adam_,
+                   .zero_grad = false});
+}
+
+// The weights' gradients, after the rows of the last segment are done; then the clip, and whether the step is
+// to be taken. Returns the norm.
+double SacStep::Gradients(const Mlp& net, Flat& flat, Mlp::Workspace& w, const float* x, int ldx) {
+  const int towers = static_cast<int>(net.towers());
+  int done = 0;
+  for (int segment = w.segments(); segment-- > 0;) {
+    if (segment + 1 < w.segments()) {
+      threads_.ParallelFor(blocks_ * towers, [&](int task, int) {
+        net.BackwardRows(static_cast<size_t>(task / blocks_), segment, flat.w, flat.packed, x, ldx,
+                         RowsOf(task % blocks_), w);
+      });
+    }
+    threads_.ParallelFor(w.grad_tasks(segment), [&](int task, int) {
+      squares_[static_cast<size_t>(done + task)] =
+          net.GradWeights(task, segment, x, ldx, batch_->rows, w, flat.g);
+    });
+    done += w.grad_tasks(segment);
+  }
+  float norm = 0;
+  RunSerial<ClipGlobalNorm>({.chunks = done,
+                             .chunk_squares = squares_.data(),
+                             .max_norm = static_cast<float>(options_.sac.max_grad_norm),
+                             .step = &flat.adam,
+                             .norm = &norm});
+  return static_cast<double>(norm);
+}
+
+// tau 0: the target stays, or there is none.
+void SacStep::Descend(const Mlp& net, Flat& flat, float tau) {
+  const SacSection& sac = options_.sac;
+  flat.adam.Set(sac.adam_beta1, sac.adam_beta2, sac.adam_eps, 0, ++*flat.steps);
+  flat.adam.lr = static_cast<float>(flat.learning_rate);
+  const Adam::Params adam{.w = flat.w,
+                          .g = flat.g,
+                          .m = flat.m,
+                          .v = flat.v,
+                          .n = static_cast<int>(net.parameter_floats()),
+                          .step = &flat.adam,
+                          .zero_grad = false,  // GradWeights writes all of them anew
+                          .target = tau > 0 ? flat.target : nullptr,
+                          .tau = tau};
+  threads_.ParallelFor(Adam::Tiles(adam), [&](int chunk, int) { RunTile<Adam>(chunk, adam); });
+  const int own = net.pack_tasks(true), target = tau > 0 ? net.pack_tasks(false) : 0;
+  threads_.ParallelFor(own + target, [&](int task, int) {
+    if (task < own) {
+      net.Pack(task, flat.w, flat.packed);
+    } else {
+      net.Pack(task - own, flat.target, flat.target_packed);
+    }
+  });
+}
+
+}  // namespace millrace

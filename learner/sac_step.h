@@ -1,0 +1,161 @@
+// SacStep: the gradient step of soft actor-critic (Haarnoja et al. 2018; for discrete actions Christodoulou
+// 2019) on one batch, with all that it changes: the policy, its critics and their targets, the temperature,
+// the optimizers. Station: train_step. Owner: SacLearner. Called from one thread, it spreads its work over
+// the ThreadPool; a step allocates nothing.
+//
+// A step has two halves. Critics first: the target of each row by the present policy, the target critics and
+// the present alpha; then the critics' losses, gradients, Adam, and their target's average in the same pass.
+// Then, every policy_delay steps: the policy by the new critics, and alpha by the log-probs of the policy
+// that acted in this step. The policy maximises the least critic, or with more critics than the target looks
+// at their mean (Chen et al., "Randomized ensembled double Q-learning", 2021).
+//
+// Rows are cut into blocks that any thread takes; their results do not depend on the cut but for sums, which
+// are added in the blocks' order. Gradients of weights are then cut over columns of the weights, each a chain
+// over all rows. So the bits do not depend on the number of threads.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/options.h"
+#include "common/spec.h"
+#include "common/status.h"
+#include "kernels/core/arena.h"
+#include "kernels/core/thread_pool.h"
+#include "kernels/net/actor_critic.h"
+#include "kernels/ops/adam.h"
+#include "kernels/ops/philox.h"
+#include "kernels/ops/sac_loss.h"
+#include "learner/replay/replay.h"
+
+namespace millrace {
+
+// Independent tasks that run beside a step's first phase: the next batch's assembly.
+class SideWork {
+ public:
+  virtual ~SideWork() = default;
+  virtual int tasks() const = 0;
+  virtual void Run(int task, int worker) = 0;
+};
+
+// Means over the batch.
+struct SacStepResult {
+  double critic_loss = 0, q = 0, q_abs_max = 0, target = 0, critic_norm = 0;
+  bool policy_stepped = false;  // then:
+  double actor_loss = 0, log_prob = 0, actor_norm = 0;
+  double alpha = 0;  // that the step was taken with
+  // The first tensor that is not finite; empty: all are. The half that it was found in was not stepped, nor
+  // was a half after it.
+  std::string bad;
+};
+
+class SacStep {
+ public:
+  // max_batch: the most rows of a batch. InvalidArgument for actions that SAC does not cover or a network
+  // that is too large; ResourceExhausted when memory does not suffice.
+  static StatusOr<std::unique_ptr<SacStep>> Make(const RunOptions& options, const EnvSpec& spec,
+                                                 int obs_width, int max_batch, ThreadPool& threads);
+  ~SacStep();
+
+  // Step number `step`, from 0, which keys its noise. batch.x and next_x: [rows, critic_inputs()]; the action
+  // columns of next_x are written. td_abs: [rows] written.
+  SacStepResult Run(uint64_t step, const ReplayBatch& batch, float* td_abs, SideWork* side = nullptr);
+
+  const ActorCritic& actor() const { return actor_; }
+  const Mlp& critics() const { return critics_; }
+  const float* actor_parameters() const { return policy_.w; }
+  const float* actor_packed() const { return policy_.packed; }
+  int critic_inputs() const { return critics_.spec().inputs; }
+  double alpha() const;
+  double target_entropy() const { return target_entropy_; }
+  // At most so large from now on.
+  void LimitAlpha(double most);
+  void SetLearningRates(const SacSection& sac);
+  // Multiply-adds of one step on one row, the policy's half counted once in policy_delay.
+  double MacsPerRow() const;
+  // Bytes of activations and gradients of activations.
+  size_t activation_bytes() const;
+
+  // What Run changes, for checkpoints. After a change from outside: Loaded.
+  struct Tensor {
+    std::string name;
+    int rows, cols;
+    float* data;
+    bool warm;  // a new run may begin with it: not the optimizer's
+  };
+  std::vector<Tensor> State();
+  int64_t* counters() { return counters_; }  // [kCounters]
+  static constexpr int kCounters = 2;        // steps of the critics' and of the policy's optimizer
+  void Loaded();
+
+ private:
+  // A network's flat buffers, [parameter_floats] each, and its packs.
+  struct Flat {
+    float *w = nullptr, *g = nullptr, *m = nullptr, *v = nullptr, *packed = nullptr;
+    float *target = nullptr, *target_packed = nullptr;  // critics only
+    double learning_rate = 0;
+    int64_t* steps = nullptr;
+    AdamStep adam;
+  };
+  struct Worker;
+
+  SacStep(const RunOptions& options, const EnvSpec& spec, int obs_width, int max_batch, ThreadPool& threads);
+  Status Allocate();
+  void Initialize();
+  Mlp::Rows RowsOf(int block) const;
+  void DrawSubset();
+  void CriticRows(int block, Worker& worker);
+  void TargetOf(Mlp::Rows rows, Worker& worker);
+  void CopyOutputs(Mlp::Workspace& w, Mlp::Rows from, float* to, Mlp::Rows rows) const;
+  void PolicyRows(int block);
+  void SquashedPolicy(int block, Mlp::Rows rows);
+  void DiscretePolicy(int block, Mlp::Rows rows);
+  void SampleActions(const float* logits, Mlp::Rows rows, Purpose purpose, float* action, int action_ld,
+                     float* noise) const;
+  void RunPolicyHalf(SacStepResult& result);
+  void StepTemperature();
+  double Gradients(const Mlp& net, Flat& flat, Mlp::Workspace& w, const float* x, int ldx);
+  void Descend(const Mlp& net, Flat& flat, float tau);
+  std::string BadBatch() const;
+  std::string BadCriticHalf() const;
+  std::string BadPolicy() const;
+  std::string BadGradient(const char* of, const std::vector<ParameterTensor>& tensors,
+                          const float* gradients) const;
+
+  const RunOptions options_;
+  const EnvSpec spec_;
+  ThreadPool& threads_;
+  const ActorCritic actor_;
+  const Mlp critics_;
+  const int obs_width_, max_batch_, action_dims_;  // action_dims_: of a Box, else 0
+  const int columns_;                              // of a critic: 1, or the number of discrete actions
+  const size_t q_stride_;                          // from one critic's values to the next one's
+  double target_entropy_ = 0;
+
+  Arena arena_;
+  Flat policy_, critic_;
+  float* temperature_ = nullptr;  // log_alpha, its gradient, its Adam moments
+  AdamStep temperature_adam_;
+  float *q_ = nullptr, *dq_ = nullptr;        // [critics, max_batch, columns]
+  float *y_ = nullptr, *log_prob_ = nullptr;  // [max_batch]
+  float* noise_ = nullptr;                    // [max_batch, action_dims]
+  float* daction_ = nullptr;                  // [critics, max_batch, action_dims]
+  float* policy_x_ = nullptr;                 // [max_batch, critic_inputs]
+  float* softmax_ = nullptr;                  // [max_batch, columns] discrete only
+  std::unique_ptr<Mlp::Workspace> policy_workspace_, critic_workspace_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<SacCriticStats> critic_stats_;  // [blocks]
+  std::vector<SacPolicyStats> policy_stats_;  // [blocks]
+  std::vector<double> squares_;               // [tasks of a network's gradients]
+  std::vector<int32_t> order_, all_;  // [critics]; the first critic_subset are in the target; 0, 1 ...
+  int64_t counters_[kCounters] = {0, 0};
+
+  // Of the step that runs.
+  const ReplayBatch* batch_ = nullptr;
+  float* td_abs_ = nullptr;
+  uint64_t step_ = 0;
+  int blocks_ = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,236 @@
+#include "learner/sac.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "learner/testing/replay_feed.h"
+
+namespace millrace {
+namespace {
+
+using replay_testing::Feed;
+using replay_testing::FeedSpec;
+using testing::HasSubstr;
+
+RunOptions Options() {
+  RunOptions options;
+  options.algorithm = "sac";
+  options.env.rows = 4;
+  options.policy.hidden = {16, 16};
+  options.sac.batch_size = 20;
+  options.sac.horizon = 2;
+  options.sac.max_q_ratio = 1e6;
+  options.replay.capacity = 400;
+  options.replay.min_size = 24;
+  return options;
+}
+
+// Two groups of two rows with ends of both kinds; rewards are as large as the observations' numbers.
+struct Feeds {
+  Feed first{FeedSpec(), 2, 2, {0.05, 0.05, 0.02}, 3, 0.5f};
+  Feed second{FeedSpec(), 2, 2, {0.05, 0.05, 0.02}, 4, 200.5f};
+
+  std::vector<SegmentView> Next() {
+    std::vector<SegmentView> segments = {first.Next(), second.Next()};
+    for (const SegmentView& s : segments) {
+      for (int i = 0; i < s.layout().samples(); ++i) s.reward()[i] *= 0.01f;
+    }
+    return segments;
+  }
+};
+
+std::unique_ptr<SacLearner> Make(const RunOptions& options, ThreadPool& threads) {
+  auto learner = SacLearner::Make(options, FeedSpec(), {2, 2}, threads);
+  EXPECT_TRUE(learner.ok()) << learner.status();
+  return *std::move(learner);
+}
+
+std::map<std::string, std::vector<double>> StateOf(SacLearner& learner) {
+  std::map<std::string, std::vector<double>> all;
+  for (const StateTensor& t : learner.State()) {
+    std::vector<double>& values = all[t.name];
+    for (size_t i = 0; i < t.elements(); ++i) {
+      values.push_back(t.f32 != nullptr   ? static_cast<double>(t.f32[i])
+                       : t.f64 != nullptr ? t.f64[i]
+                                          : static_cast<double>(t.i64[i]));
+    }
+  }
+  return all;
+}
+
+TEST(SacLearner, BitsDoNotDependOnThreads) {
+  RunOptions options = Options();
+  options.env.normalize_obs = true;
+  options.sac.updates_per_step = 0.5;
+  options.replay.n_step = 2;
+  for (const bool prioritized : {false, true}) {
+    options.replay.prioritized = prioritized;
+    std::vector<std::map<std::string, std::vector<double>>> results;
+    for (int n : {1, 2, 5}) {
+      ThreadPool threads(n);
+      const auto learner = Make(options, threads);
+      Feeds feeds;
+      for (int i = 0; i < 12; ++i) {
+        const auto report = learner->Update(feeds.Next(), 0.05 * i);
+        ASSERT_TRUE(report.ok()) << report.status();
+      }
+      EXPECT_GT(learner->optimizer_steps(), 10u);
+      results.push_back(StateOf(*learner));
+    }
+    EXPECT_EQ(results[1], results[0]);
+    EXPECT_EQ(results[2], results[0]);
+  }
+}
+
+TEST(SacLearner, TakesNoStepBeforeTheReplayHasEnoughAndThenKeepsTheRatioExactly) {
+  for (const double ratio : {0.125, 1.0 / 3, 2.0}) {
+    RunOptions options = Options();
+    options.sac.updates_per_step = ratio;
+    options.sac.batch_size = 8;
+    ThreadPool threads(2);
+    const auto learner = Make(options, threads);
+    Feeds feeds;
+    uint64_t first_steps = 0, first_inserts = 0;
+    for (int i = 0; i < 150; ++i) {
+      ASSERT_TRUE(learner->Update(feeds.Next(), 0).ok());
+      const uint64_t inserted = learner->limiter().inserted(), steps = learner->optimizer_steps();
+      if (inserted < options.replay.min_size) {
+        EXPECT_EQ(steps, 0u);
+      }
+      if (i == 20) first_steps = steps, first_inserts = inserted;
+      if (i < 20) continue;
+      // Never further off than what one Update brings.
+      const double due = static_cast<double>(inserted - first_inserts) * ratio;
+      EXPECT_NEAR(static_cast<double>(steps - first_steps), due, std::max(1.0, 8 * ratio)) << ratio;
+    }
+    EXPECT_EQ(learner->updates(), 150u);
+  }
+}
+
+TEST(SacLearner, AStepThatIsNotFiniteStopsOrIsSkippedAndTheWeightsStand) {
+  for (const OnNonfinite mode : {OnNonfinite::kStop, OnNonfinite::kSkip}) {
+    RunOptions options = Options();
+    options.run.on_nonfinite = mode;
+    ThreadPool threads(1);
+    const auto learner = Make(options, threads);
+    Feeds feeds;
+    const auto before = StateOf(*learner).at("weights/critic0/0/weight");
+    Status status = absl::OkStatus();
+    int skipped = 0;
+    for (int i = 0; i < 4 && status.ok(); ++i) {
+      const std::vector<SegmentView> segments = feeds.Next();
+      for (const SegmentView& s : segments) {
+        for (int k = 0; k < s.layout().samples(); ++k) s.reward()[k] = NAN;
+      }
+      const auto report = learner->Update(segments, 0);
+      status = report.status();
+      if (report.ok()) skipped += report->skipped;
+    }
+    EXPECT_EQ(StateOf(*learner).at("weights/critic0/0/weight"), before);
+    if (mode == OnNonfinite::kStop) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+      EXPECT_THAT(status.message(), HasSubstr("gradient step 1 "));
+      EXPECT_THAT(status.message(), HasSubstr("batch/reward is not finite"));
+    } else {
+      EXPECT_TRUE(status.ok()) << status;
+      EXPECT_GT(skipped, 0);
+    }
+  }
+}
+
+// Updates until one fails; the status of that, or OK after `most`.
+Status UpdateUntilAnError(SacLearner& learner, int most) {
+  Feeds feeds;
+  for (int i = 0; i < most; ++i) {
+    if (const Status status = learner.Update(feeds.Next(), 0).status(); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+TEST(SacLearner, QBeyondItsBoundIsNamedOrCounted) {
+  RunOptions options = Options();
+  options.sac.max_q_ratio = 1e-6;
+  ThreadPool threads(1);
+  EXPECT_THAT(UpdateUntilAnError(*Make(options, threads), 20).message(),
+              HasSubstr("q (of the critics) explodes"));
+  options.run.on_nonfinite = OnNonfinite::kSkip;
+  const auto learner = Make(options, threads);
+  EXPECT_TRUE(UpdateUntilAnError(*learner, 20).ok());
+  EXPECT_GT(learner->exploded(), 0);
+}
+
+TEST(SacLearner, AlphaThatRunsAwayIsNamedOrHeld) {
+  RunOptions options = Options();
+  options.sac.auto_target_entropy = false;
+  options.sac.target_entropy = 50;  // no policy of a box has that
+  options.sac.alpha_learning_rate = 0.1;
+  options.sac.max_alpha = 2;
+  ThreadPool threads(1);
+  EXPECT_THAT(UpdateUntilAnError(*Make(options, threads), 20).message(), HasSubstr("alpha runs away"));
+  options.run.on_nonfinite = OnNonfinite::kSkip;
+  const auto learner = Make(options, threads);
+  EXPECT_TRUE(UpdateUntilAnError(*learner, 20).ok());
+  EXPECT_GT(learner->alpha_limited(), 0);
+  EXPECT_LE(learner->step().alpha(), 2.0001);
+}
+
+TEST(SacLearner, ObservationStatisticsComeFromEachFrameOnce) {
+  RunOptions options = Options();
+  options.env.normalize_obs = true;
+  options.sac.updates_per_step = 4;
+  ThreadPool threads(2);
+  const auto learner = Make(options, threads);
+  Feeds feeds;
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(learner->Update(feeds.Next(), 0).ok());
+  const std::vector<double> statistics = StateOf(*learner).at("statistics/observation");
+  EXPECT_NEAR(statistics.back(), 10 * 8 + 1e-4, 1e-9);
+}
+
+TEST(SacLearner, StateAndReplayLoadedIntoAnotherGoOnToTheBit) {
+  RunOptions options = Options();
+  options.env.normalize_obs = true;
+  ThreadPool threads(2);
+  const auto first = Make(options, threads), second = Make(options, threads);
+  Feeds feeds;
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(first->Update(feeds.Next(), 0.1).ok());
+  // All but the replay, which has a test of its own: both get the same segments from here on.
+  const std::vector<StateTensor> from = first->State(), to = second->State();
+  ASSERT_EQ(from.size(), to.size());
+  for (size_t i = 0; i < from.size(); ++i) {
+    ASSERT_EQ(from[i].name, to[i].name);
+    for (size_t k = 0; k < from[i].elements(); ++k) {
+      if (from[i].f32 != nullptr) to[i].f32[k] = from[i].f32[k];
+      if (from[i].f64 != nullptr) to[i].f64[k] = from[i].f64[k];
+      if (from[i].i64 != nullptr) to[i].i64[k] = from[i].i64[k];
+    }
+  }
+  second->Loaded(first->updates(), first->optimizer_steps());
+  EXPECT_EQ(second->updates(), 10u);
+  EXPECT_EQ(second->optimizer_steps(), first->optimizer_steps());
+  EXPECT_EQ(second->limiter().inserted(), 0u) << "nothing is in the replay, so nothing is owed";
+  auto a = StateOf(*first), b = StateOf(*second);
+  a.erase("sac/counters");
+  b.erase("sac/counters");
+  EXPECT_EQ(a, b);
+}
+
+TEST(SacLearner, LearningRatesMayChangeAndNothingElse) {
+  RunOptions options = Options();
+  ThreadPool threads(1);
+  const auto learner = Make(options, threads);
+  options.sac.actor_learning_rate = options.sac.critic_learning_rate = 0;
+  EXPECT_TRUE(learner->Apply(options).ok());
+  const auto before = StateOf(*learner);
+  EXPECT_TRUE(UpdateUntilAnError(*learner, 10).ok());
+  EXPECT_GT(learner->optimizer_steps(), 0u);
+  EXPECT_EQ(StateOf(*learner).at("weights/policy/0/weight"), before.at("weights/policy/0/weight"));
+  EXPECT_EQ(StateOf(*learner).at("weights/critic0/0/weight"), before.at("weights/critic0/0/weight"));
+  options.sac.gamma = 0.5;
+  EXPECT_THAT(learner->Apply(options).message(), HasSubstr("only sac.actor_learning_rate"));
+}
+
+}  // namespace
+}  // namespace millrace
