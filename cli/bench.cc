@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "actor/env_pool.h"
 #include "cli/bench_replay.h"
+#include "cli/bench_sac.h"
 #include "cli/bench_timing.h"
 #include "cli/bench_transport.h"
 #include "common/nearest.h"
@@ -198,6 +199,7 @@ std::vector<BenchWork> BenchWorks() {
   for (const PpoWork& work : PpoWorks()) works.push_back({work.name, work.summary});
   for (const std::string& id : EnvIds())
     works.push_back({absl::StrCat("env:", id), "1024 rows, random actions"});
+  for (BenchWork& work : SacWorks()) works.push_back(std::move(work));
   for (BenchWork& work : ReplayWorks()) works.push_back(std::move(work));
   for (BenchWork& work : TransportWorks()) works.push_back(std::move(work));
   return works;
@@ -216,6 +218,7 @@ StatusOr<BenchResult> RunBench(const std::string& work, const BenchOptions& opti
   if (absl::StartsWith(work, "transport:")) return RunTransport(work, options);
   ThreadPool threads(static_cast<int>(options.threads > 0 ? options.threads : AvailableCpus()));
   if (absl::StartsWith(work, "env:")) return RunEnv(work.substr(4), options, threads);
+  if (IsSacWork(work)) return RunSac(work, options, threads, FmaPeakOfAll);
   for (const PpoWork& known : PpoWorks()) {
     if (work == known.name) return RunPpo(known, options, threads);
   }
