@@ -8,6 +8,9 @@
 #include "cli/presets.h"
 #include "cli/trainer.h"
 #include "common/row_groups.h"
+#include "learner/ppo.h"
+#include "learner/sac.h"
+#include "learner/testing/replay_feed.h"
 #include "learner/weight_publisher.h"
 
 extern "C" void* __libc_malloc(size_t bytes);
@@ -76,6 +79,38 @@ TEST(Allocation, AnUpdateInAsyncModeAllocatesNothing) {
     if (!iterate()) FAIL();
   }
   EXPECT_EQ(allocations.load() - before, 0);
+}
+
+// Prioritised, with normalised observations, layer norm and checkpoints; several gradient steps an update, so
+// that batches are gathered beside them.
+TEST(Allocation, GradientStepsOfSacAllocateNothing) {
+  RunOptions options;
+  options.algorithm = "sac";
+  options.env.rows = 4;
+  options.env.normalize_obs = true;
+  options.sac.batch_size = 100;
+  options.sac.horizon = 2;
+  options.sac.layer_norm = true;
+  options.sac.activation_checkpoint = 1;
+  options.sac.critics = 3;
+  options.replay.capacity = 1000;
+  options.replay.min_size = 100;
+  options.replay.prioritized = true;
+  ThreadPool threads(2);
+  auto learner = SacLearner::Make(options, replay_testing::FeedSpec(), {4}, threads);
+  ASSERT_TRUE(learner.ok()) << learner.status();
+  replay_testing::Feed feed(replay_testing::FeedSpec(), 2, 4, {0.05, 0.05, 0.0}, 3, 0.5f);
+  std::vector<SegmentView> segments(1);
+  const auto iterate = [&] {
+    segments[0] = feed.Next();
+    const long before = allocations.load();
+    const bool ok = (*learner)->Update(segments, 0.0).ok();
+    return ok ? allocations.load() - before : -1;
+  };
+  while ((*learner)->optimizer_steps() < 20) ASSERT_GE(iterate(), 0);
+  const uint64_t steps = (*learner)->optimizer_steps();
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(iterate(), 0);
+  EXPECT_GE((*learner)->optimizer_steps(), steps + 32);
 }
 
 class SteadyState : public testing::TestWithParam<const char*> {};
