@@ -173,7 +173,7 @@ struct ActorsSection {
 
 struct LearnerSection {
   uint32_t queue_mib = 256;                     // segments granted, underway and waiting
-  uint32_t max_policy_lag = 4;                  // async: updates between acting and training
+  uint32_t max_policy_lag = 1;                  // async: updates between acting and training
   Correction correction = Correction::kVtrace;  // async
   double rho_bar = 1.0, c_bar = 1.0;            // V-trace
 

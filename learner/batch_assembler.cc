@@ -13,8 +13,7 @@ SampleBlock::SampleBlock(const EnvSpec& spec, int capacity) {
 }
 
 void BatchAssembler::Gather(std::span<const SegmentView> segments, const int32_t* ids, int count,
-                            const float* advantage, const float* ret, const float* value,
-                            SampleBlock& block) const {
+                            const Columns& columns, SampleBlock& block) const {
   const auto width = static_cast<size_t>(width_), outputs = static_cast<size_t>(outputs_);
   const auto inputs = static_cast<size_t>(encoder_.width());
   for (int i = 0; i < count; ++i) {
@@ -29,10 +28,10 @@ void BatchAssembler::Gather(std::span<const SegmentView> segments, const int32_t
     if (!block.mask.empty()) {
       std::memcpy(block.mask.data() + row * outputs, segment.mask() + from * outputs, outputs);
     }
-    block.log_prob[row] = segment.log_prob()[from];
-    block.value[row] = value != nullptr ? value[ids[i]] : segment.value()[from];
-    block.advantage[row] = advantage[ids[i]];
-    block.ret[row] = ret[ids[i]];
+    block.log_prob[row] = columns.log_prob != nullptr ? columns.log_prob[ids[i]] : segment.log_prob()[from];
+    block.value[row] = columns.value != nullptr ? columns.value[ids[i]] : segment.value()[from];
+    block.advantage[row] = columns.advantage[ids[i]];
+    block.ret[row] = columns.ret[ids[i]];
   }
 }
 

@@ -25,10 +25,14 @@ class BatchAssembler {
   BatchAssembler(const EnvSpec& spec, const ObsEncoder& encoder, int stride)
       : encoder_(encoder), stride_(stride), width_(spec.action.width()), outputs_(spec.action.outputs()) {}
 
-  // Fills the block with samples ids[0..count); advantage, ret and value are indexed by sample id. value
-  // null: those that stand in the segments, of the policy that acted.
-  void Gather(std::span<const SegmentView> segments, const int32_t* ids, int count, const float* advantage,
-              const float* ret, const float* value, SampleBlock& block) const;
+  // Columns that stand beside the segments, indexed by sample id. value and log_prob null: those in the
+  // segments, of the policy that acted.
+  struct Columns {
+    const float *advantage = nullptr, *ret = nullptr, *value = nullptr, *log_prob = nullptr;
+  };
+  // Fills the block with samples ids[0..count).
+  void Gather(std::span<const SegmentView> segments, const int32_t* ids, int count, const Columns& columns,
+              SampleBlock& block) const;
 
  private:
   const ObsEncoder& encoder_;

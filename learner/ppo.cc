@@ -74,7 +74,7 @@ Status PpoLearner::Allocate() {
   const auto next_value = arena_.Add("next_value", capacity), reward = arena_.Add("reward", capacity);
   const size_t corrected = vtrace() ? capacity : 0;
   const auto error = arena_.Add("error", corrected), value = arena_.Add("value", corrected);
-  const auto log_rho = arena_.Add("log_rho", corrected);
+  const auto log_rho = arena_.Add("log_rho", corrected), log_prob = arena_.Add("log_prob", corrected);
   if (const Status status = arena_.Commit(); !status.ok()) {
     return absl::ResourceExhaustedError(
         absl::StrCat(status.message(), "; a smaller policy.hidden, env.rows or ppo.horizon needs less"));
@@ -92,6 +92,7 @@ Status PpoLearner::Allocate() {
   error_ = vtrace() ? arena_.At(error) : advantage_;
   value_ = vtrace() ? arena_.At(value) : nullptr;
   log_rho_ = vtrace() ? arena_.At(log_rho) : nullptr;
+  log_prob_ = vtrace() ? arena_.At(log_prob) : nullptr;
   samples_.reserve(capacity);
   order_.reserve(capacity);
   advantage_scale_.resize(capacity / std::max<size_t>(1, options_.ppo.minibatch_size) + 2);
@@ -250,7 +251,9 @@ void PpoLearner::TrainShard(int shard, int first, int count, Worker& worker) {
   stats = PpoStats{};
   for (int begin = 0; begin < count; begin += kPpoBlockRows) {
     const int rows = std::min(kPpoBlockRows, count - begin);
-    assembler_.Gather(segments_, order_.data() + first + begin, rows, advantage_, ret_, value_, worker.block);
+    assembler_.Gather(segments_, order_.data() + first + begin, rows,
+                      {.advantage = advantage_, .ret = ret_, .value = value_, .log_prob = log_prob_},
+                      worker.block);
     LossAndGradients(rows, worker, stats, gradients);
   }
 }

@@ -8,9 +8,11 @@
 // its own; buffers are added in shard order. So the bits do not depend on the number of threads.
 //
 // In async mode the segments were acted by older policies than the one that is updated, and
-// learner.correction says what is made of that: `vtrace` takes V-trace's targets and advantages under the
-// weights that the update begins with, `ratio` leaves generalised advantage estimation as it is. Either way
-// the loss's ratio is against the log-prob that was acted with.
+// learner.correction says what is made of that: `vtrace` takes V-trace's targets and weighted advantages
+// under the weights that the update begins with, and the loss's ratio against those weights, so that its clip
+// bounds this update alone (the decoupled objective of Hilton et al., "Batch size-invariance for policy
+// optimization", 2022); `ratio` leaves generalised advantage estimation and the ratio against the log-prob
+// that was acted with.
 #pragma once
 
 #include <memory>
@@ -102,7 +104,7 @@ class PpoLearner final : public Learner {
   float *next_value_ = nullptr, *reward_ = nullptr;  // [capacity]
   float* error_ = nullptr;  // [capacity] return - value; of GAE that is the advantage itself
   // V-trace only, else null: under the weights that the update begins with.
-  float *value_ = nullptr, *log_rho_ = nullptr;  // [capacity]
+  float *value_ = nullptr, *log_prob_ = nullptr, *log_rho_ = nullptr;  // [capacity]
 
   // How far the policies that acted a segment are behind.
   struct Age {

@@ -13,7 +13,7 @@
 
 namespace millrace {
 namespace {
-// A weight below this is as good as none, and can still be divided out.
+// A weight below this is as good as none.
 constexpr float kMinLogRho = -20.0f;
 }  // namespace
 
@@ -34,7 +34,8 @@ void PpoLearner::PrepareSegment(size_t index, Worker& worker) {
   NoteAge(index);
 }
 
-// V of every step and the log of its importance weight, under the weights that the update begins with.
+// V of every step, its log-prob and the log of its importance weight, under the weights that the update
+// begins with.
 void PpoLearner::ScoreSteps(const SegmentView& segment, size_t at, Worker& worker) {
   const int total = segment.layout().samples(), width = encoder_.width();
   const auto components = static_cast<size_t>(spec_.action.width());
@@ -57,14 +58,15 @@ void PpoLearner::ScoreSteps(const SegmentView& segment, size_t at, Worker& worke
          .nvec = spec_.action.nvec.data(),
          .log_std = net_.log_std(parameters_),
          .action = static_cast<const float*>(segment.action()) + from * components,  // i32 has the same size
-         .log_prob = log_rho_ + at + from});
+         .log_prob = log_prob_ + at + from});
     float* value = value_ + at + from;
     for (int i = 0; i < rows; ++i) value[i] = w.value[static_cast<size_t>(i * w.value_ld)];
   }
   // An invalid step has no weight of its own: whatever it holds, it gets that of a step on policy.
-  float* log_rho = log_rho_ + at;
   for (int i = 0; i < total; ++i) {
-    log_rho[i] = segment.valid()[i] != 0 ? std::max(kMinLogRho, log_rho[i] - segment.log_prob()[i]) : 0.0f;
+    const size_t sample = at + static_cast<size_t>(i);
+    log_rho_[sample] =
+        segment.valid()[i] != 0 ? std::max(kMinLogRho, log_prob_[sample] - segment.log_prob()[i]) : 0.0f;
   }
 }
 
@@ -135,13 +137,8 @@ void PpoLearner::RunVtrace(const SegmentView& segment, size_t at, const float* r
                      .pg_rho_bar = rho_bar,
                      .vs = ret_ + at,
                      .pg_advantage = advantage_ + at});
-  // V-trace's advantage carries the importance weight; here PPO's ratio does, for it is taken against the
-  // log-prob that was acted with, and no step is to be weighted twice.
   const int total = segment.layout().samples();
-  for (size_t i = at; i < at + static_cast<size_t>(total); ++i) {
-    advantage_[i] /= std::min(rho_bar, Exp(log_rho_[i]));
-    error_[i] = ret_[i] - value_[i];
-  }
+  for (size_t i = at; i < at + static_cast<size_t>(total); ++i) error_[i] = ret_[i] - value_[i];
 }
 
 void PpoLearner::NoteAge(size_t index) {

@@ -192,14 +192,15 @@ class Reference {
         double next = Value(ObsOf(s, i + rows));
         if (truncated) next = Value(reinterpret_cast<const float*>(s.final_obs(0, 0)));
         if (terminated) next = 0;
-        const double rho = std::exp(Policy(sample).log_prob - s.log_prob()[i]);
+        sample.log_prob = Policy(sample).log_prob;  // PPO's ratio is against the weights of the beginning
+        const double rho = std::exp(sample.log_prob - s.log_prob()[i]);
         clipped_ += rho > rho_bar;
         const double trace = terminated || truncated ? 0 : gamma * options_.ppo.gae_lambda * correction;
         correction = std::min(rho_bar, rho) * (s.reward()[i] + gamma * next - value) +
                      std::min(options_.learner.c_bar, rho) * trace;
         if (!terminated && !truncated && t + 1 < kSteps) next = next_vs;
         sample.ret = next_vs = value + correction;
-        sample.advantage = s.reward()[i] + gamma * next - value;  // PPO's ratio carries the weight
+        sample.advantage = std::min(rho_bar, rho) * (s.reward()[i] + gamma * next - value);
         samples_.push_back(sample);
       }
     }
