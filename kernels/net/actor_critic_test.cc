@@ -82,7 +82,8 @@ TEST(ActorCritic, ARowsBitsDoNotDependOnTheRowsBesideIt) {
 }
 
 TEST(OrthogonalInit, ShorterSideIsOrthonormalTimesTheGain) {
-  for (const auto& size : {std::pair{12, 5}, {5, 12}, {8, 8}, {6, 1}}) {
+  // The last two are large enough to be made by blocks; one of them does not end with a block.
+  for (const auto& size : {std::pair{12, 5}, {5, 12}, {8, 8}, {6, 1}, {700'001, 6}, {10, 419'432}}) {
     const int rows = size.first, cols = size.second;
     std::vector<float> w(static_cast<size_t>(rows * cols));
     OrthogonalInit(4, 2, rows, cols, cols, 1.5, w.data());
