@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <vector>
 
 #include "common/text.h"
 
@@ -83,12 +82,16 @@ SharedRing::~SharedRing() {
   ::munmap(base_, bytes());
 }
 
+UniqueFd SharedRing::Descriptor() const {
+  return fd_ ? UniqueFd(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0)) : UniqueFd();
+}
+
+// A page of a memfd is allocated when it is first touched, by whichever process.
 uint64_t SharedRing::UntouchedBytes() const {
-  const uint64_t page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-  std::vector<unsigned char> resident((bytes() + page - 1) / page);
-  if (::mincore(base_, bytes(), resident.data()) != 0) return bytes();
-  return page * static_cast<uint64_t>(
-                    std::count_if(resident.begin(), resident.end(), [](auto r) { return (r & 1) == 0; }));
+  constexpr uint64_t kUnit = 512;  // of st_blocks
+  struct stat info {};
+  if (::fstat(fd_.get(), &info) != 0) return bytes();
+  return bytes() - std::min(bytes(), static_cast<uint64_t>(info.st_blocks) * kUnit);
 }
 
 }  // namespace millrace

@@ -28,8 +28,8 @@ class SharedRing {
   SharedRing(const SharedRing&) = delete;
   SharedRing& operator=(const SharedRing&) = delete;
 
-  // The maker's descriptor, to be passed on; once.
-  UniqueFd TakeDescriptor() { return std::move(fd_); }
+  // A descriptor to be passed on; none where this end did not make the ring, or the process has no more.
+  UniqueFd Descriptor() const;
 
   uint32_t slots() const { return slots_; }
   uint64_t stride() const { return stride_; }  // bytes from slot to slot, a multiple of 4096
@@ -39,14 +39,15 @@ class SharedRing {
     if (slot < 0 || static_cast<uint32_t>(slot) >= slots_) return nullptr;
     return base_ + static_cast<uint64_t>(slot) * stride_;
   }
-  // Bytes that no process has touched, so that the machine has still to find the memory for them.
+  // Bytes that no process has touched, so that the machine has still to find the memory for them. One system
+  // call, whatever the size. The maker's end only.
   uint64_t UntouchedBytes() const;
 
  private:
   SharedRing(UniqueFd fd, std::byte* base, uint32_t slots, uint64_t stride)
       : fd_(std::move(fd)), base_(base), slots_(slots), stride_(stride) {}
 
-  UniqueFd fd_;
+  const UniqueFd fd_;
   std::byte* const base_;
   const uint32_t slots_;
   const uint64_t stride_;

@@ -22,9 +22,8 @@ TEST(SharedRing, BothEndsSeeTheSameMemory) {
   SharedRing& ours = **made;
   EXPECT_EQ(ours.slots(), 3u);
   EXPECT_EQ(ours.stride(), 8192u);
-  UniqueFd fd = ours.TakeDescriptor();
+  UniqueFd fd = ours.Descriptor();
   ASSERT_TRUE(fd);
-  EXPECT_FALSE(ours.TakeDescriptor());
 
   const auto mapped = SharedRing::Map(std::move(fd), 3, ours.stride());
   ASSERT_TRUE(mapped.ok()) << mapped.status();
@@ -33,6 +32,8 @@ TEST(SharedRing, BothEndsSeeTheSameMemory) {
   std::memset(theirs.Slot(2), 7, 5000);
   EXPECT_EQ(ours.Slot(2)[4999], std::byte{7});
   EXPECT_EQ(ours.Slot(1)[0], std::byte{0});
+  EXPECT_EQ(ours.UntouchedBytes(), 8192u) << "by whoever a page was touched";
+  EXPECT_FALSE(theirs.Descriptor());
   EXPECT_EQ(ours.Slot(2) - ours.Slot(0), 2 * 8192);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(theirs.Slot(1)) % 4096, 0u);
 }
@@ -46,7 +47,7 @@ TEST(SharedRing, SlotsOutOfRange) {
 TEST(SharedRing, ItsSizeCannotChange) {
   const auto ring = SharedRing::Make(2, 4096, kPlenty);
   ASSERT_TRUE(ring.ok());
-  const UniqueFd fd = (*ring)->TakeDescriptor();
+  const UniqueFd fd = (*ring)->Descriptor();
   EXPECT_NE(::ftruncate(fd.get(), 0), 0);
   EXPECT_NE(::ftruncate(fd.get(), 1 << 20), 0);
 }
