@@ -72,6 +72,19 @@ void ActorLoop::DropCrew() {
   crew_.reset();
 }
 
+// Sequences begin anew, so it is another incarnation that sends them.
+void ActorLoop::BecomeNew() {
+  DropCrew();
+  ++options_.incarnation;
+  met_.clear();
+}
+
+// Several learners may answer at one address, in turn. To one that was met before, and another since, the
+// numbers of a new crew's segments would be duplicates.
+bool ActorLoop::KnowsUs(const Welcome& welcome) const {
+  return learner_incarnation_ != welcome.learner_incarnation && met_.count(welcome.learner_incarnation) > 0;
+}
+
 Hello ActorLoop::MakeHello(const std::string& note) const {
   Hello hello;
   hello.program_version = options_.program_version;
@@ -128,11 +141,22 @@ Status ActorLoop::Connected() {
     }
     if (!ComesBack(status) && !absl::IsDeadlineExceeded(status)) return status;
     attempt = useful ? 0 : attempt + 1;
-    const std::string line = std::string(status.message());
-    if (line != said) Log(Cat(line, "; trying again"));
+    std::string line(status.message());
+    if (!options_.learner.empty() && line.find(options_.learner) == std::string::npos) {
+      line = Cat(options_.learner, ": ", line);
+    }
+    if (line != said) Log(Cat(line, "; trying again", Intent()));
     said = line;
     Backoff(attempt);
   }
+}
+
+// What a lost connection means for the work at hand.
+std::string ActorLoop::Intent() const {
+  const uint64_t kept = stats().unacknowledged;
+  const double longest = std::chrono::duration<double>(options_.backoff_max).count();
+  return Cat(absl::StrFormat(" at least every %g s", longest),
+             kept == 0 ? "" : Cat(", to send again the ", kept, " segments that were not acknowledged"));
 }
 
 // A crew for this learner, the one that there is where it still fits.
@@ -145,6 +169,7 @@ Status ActorLoop::Prepare(const Welcome& welcome, TransportKind kind) {
   MutexLock lock(mutex_);
   if (learner_incarnation_ != welcome.learner_incarnation || learner_config_ != welcome.config) DropCrew();
   learner_incarnation_ = welcome.learner_incarnation;
+  met_.insert(learner_incarnation_);
   learner_config_ = welcome.config;
   shares_memory_ = kind == TransportKind::kSharedMemory;
   if (crew_ == nullptr) {
@@ -170,14 +195,19 @@ Status ActorLoop::RunOnce(std::unique_ptr<ActorTransport> transport, const std::
   {
     MutexLock lock(mutex_);
     // Segments in memory of this actor's own can't be sent into a ring.
-    if (crew_ != nullptr && kind == TransportKind::kSharedMemory) {
-      DropCrew();
-      ++options_.incarnation;
-    }
+    if (crew_ != nullptr && kind == TransportKind::kSharedMemory) BecomeNew();
   }
   ActorSession session(*transport, requests_);
   StatusOr<Welcome> welcome = session.Greet(MakeHello(note), options_.connect_timeout);
   Status status = welcome.status();
+  if (status.ok() && KnowsUs(*welcome)) {
+    MILL_RETURN_IF_ERROR(session.Leave("the actor has been with another learner and comes anew"));
+    transport->Close();
+    MutexLock lock(mutex_);
+    BecomeNew();
+    *useful = true;
+    return absl::UnavailableError(Cat("learners take turns at this address (run ", welcome->run_id, " now)"));
+  }
   if (status.ok()) status = Prepare(*welcome, kind);
   if (status.ok()) {
     {
@@ -198,8 +228,7 @@ Status ActorLoop::RunOnce(std::unique_ptr<ActorTransport> transport, const std::
   if (crew != nullptr) crew->Detach();
   if (crew != nullptr && shares_memory_) {
     MutexLock lock(mutex_);
-    DropCrew();  // before the ring goes, which its workers may be writing into
-    ++options_.incarnation;
+    BecomeNew();  // before the ring goes, which its workers may be writing into
   }
   return status;
 }

@@ -6,13 +6,15 @@
 // What happens to segments that were sent and not acknowledged when a connection is lost: they are sent again
 // to the same learner process, in order, for it takes each once. In shared memory they are lost with the
 // ring; the actor then comes back as another incarnation and goes on from the states that the learner has.
-// The same holds for another learner process, which knows nothing of this actor.
+// The same holds for another learner process, which knows nothing of this actor; and where it does, because
+// several learners take turns behind one address, the actor leaves it and comes back as another incarnation.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -26,6 +28,7 @@ namespace millrace {
 
 struct ActorLoopOptions {
   std::string name;          // unique among the learner's actors; empty: host:pid
+  std::string learner;       // its address, for messages
   int threads = 0;           // 0: as many as the CPUs that this process may use
   uint64_t incarnation = 0;  // 0: random
   std::string program_version;
@@ -56,9 +59,12 @@ class ActorLoop {
  private:
   Status Connected();
   Status RunOnce(std::unique_ptr<ActorTransport> transport, const std::string& note, bool* useful);
+  bool KnowsUs(const Welcome& welcome) const;
+  void BecomeNew() MILL_REQUIRES(mutex_);
   Status Prepare(const Welcome& welcome, TransportKind kind);
   void DropCrew() MILL_REQUIRES(mutex_);
   Hello MakeHello(const std::string& note) const;
+  std::string Intent() const;
   bool Backoff(int attempt);
   void Log(const std::string& line) const;
 
@@ -68,6 +74,7 @@ class ActorLoop {
 
   // Of Run's thread.
   uint64_t learner_incarnation_ = 0;
+  std::set<uint64_t> met_;  // learners that have seen sequences of this incarnation
   std::string learner_config_;
   bool shares_memory_ = false;  // the crew's segments lie in a connection's ring
 

@@ -345,6 +345,42 @@ TEST_F(ActorLoopTest, ANewLearnerProcessKnowsNothingOfTheOldOne) {
   EXPECT_THAT(log, HasSubstr("restarts; trying again"));
 }
 
+// The first has seen sequence 1 already: a new crew's would be a duplicate to it.
+TEST_F(ActorLoopTest, LearnersMayTakeTurnsBehindOneAddress) {
+  options.learner = "here:7";
+  auto first = Wire(), second = Wire(), third = Wire(), fourth = Wire();
+  Start();
+  FakeWire::Segment segment;
+  for (const auto& wire : {first, second}) {
+    EXPECT_EQ(Greet(*wire, wire == first ? 1 : 2).incarnation, 77u);
+    wire->Say(Weights(1));
+    wire->Say(Add(11));
+    wire->Say(Permit(11, 1));
+    ASSERT_TRUE(wire->Take(&segment));
+    EXPECT_EQ(segment.header.sequence, 1u);
+    wire->Cut();
+  }
+  Hello hello;
+  Goodbye goodbye;
+  ASSERT_TRUE(third->Hear(&hello));
+  EXPECT_EQ(hello.incarnation, 77u);
+  third->Say(MakeWelcome(1));
+  ASSERT_TRUE(third->Hear(&goodbye));
+  third->Say(Bye{0, ""});
+  EXPECT_TRUE(third->WaitClosed());
+  EXPECT_EQ(Greet(*fourth, 1).incarnation, 78u);
+  fourth->Say(Weights(1));
+  fourth->Say(Add(12));
+  fourth->Say(Permit(12, 1));
+  ASSERT_TRUE(fourth->Take(&segment));
+  EXPECT_EQ(segment.header.sequence, 1u);
+  fourth->Say(Bye{0, "done"});
+  EXPECT_TRUE(Join().ok());
+  EXPECT_THAT(log,
+              HasSubstr("here:7: cut; trying again at least every 0.001 s, to send again the 1 segments"));
+  EXPECT_THAT(log, HasSubstr("here:7: learners take turns at this address (run run now)"));
+}
+
 TEST_F(ActorLoopTest, SharedSlotsAreWrittenInPlaceAndLostWithTheConnection) {
   auto first = Wire(TransportKind::kSharedMemory, 3), second = Wire(TransportKind::kSharedMemory, 3);
   Start();

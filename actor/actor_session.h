@@ -33,6 +33,9 @@ class ActorSession {
   Status Serve(ActorCrew& crew, const Welcome& welcome, std::chrono::milliseconds drain_timeout,
                const std::function<ActorStats()>& stats);
 
+  // Says goodbye and waits, not for long, for the learner to have it.
+  Status Leave(const std::string& reason);
+
   bool done() const { return done_; }
   // The learner has granted something: the connection was of use.
   bool useful() const { return useful_; }
@@ -42,7 +45,6 @@ class ActorSession {
  private:
   Status Dispatch(ActorCrew& crew, const LearnerMessage& message);
   Status Lost(const Status& why);
-  Status Leave(const std::string& reason);
 
   ActorTransport& transport_;
   const ActorRequests& requests_;

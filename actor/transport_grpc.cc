@@ -310,7 +310,7 @@ void GrpcTransport::WriteDone(RawStream& stream, bool ok) {
 void GrpcTransport::Done(RawStream& stream, const grpc::Status& status) {
   // Weights that end in order are the end of a learner, of which the other stream knows more.
   if (!status.ok()) {
-    Fail(absl::UnavailableError(Cat(address_, ": ", status.error_message())));
+    Fail(absl::UnavailableError(Cat(address_, ": the connection is lost: ", status.error_message())));
   } else if (&stream == &trajectory_) {
     Fail(absl::UnavailableError(Cat(address_, ": the learner ended the stream")));
   }

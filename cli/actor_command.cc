@@ -22,6 +22,7 @@ int RunActor(const ActorCommand& command) {
   if (!connector.ok()) return Report(connector.status());
   ActorLoopOptions options;
   options.name = command.name;
+  options.learner = command.learner;
   options.threads = static_cast<int>(command.threads.value_or(0));
   options.program_version = MILLRACE_VERSION;
   options.log = [](const std::string& line) {
