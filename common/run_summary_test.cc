@@ -67,7 +67,7 @@ TEST(SummaryText, FailedBeforeAnyEpisode) {
   s.updates = 1;
   s.updates_skipped = 2;
   EXPECT_EQ(SummaryText(s, {}, false),
-            "pendulum: failed: reward of row 3 is NaN\n"
+            "pendulum: failed\n"
             "  steps       0 in 1 update, 2 skipped\n"
             "  time        0s, 0 steps/s\n"
             "  return      no episode has ended\n");
