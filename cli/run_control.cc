@@ -53,8 +53,9 @@ struct RunControl::Ask {
   StatusOr<Saved> answer = absl::UnknownError("");
 };
 
-RunControl::RunControl(TrajectoryService& service, const RunOptions& options, std::string run_dir)
-    : service_(service), sac_(IsSac(options)), applied_(options), options_(options) {
+RunControl::RunControl(TrajectoryService& service, const RunOptions& options, std::string run_dir,
+                       std::function<void(const std::string&)> say)
+    : service_(service), sac_(IsSac(options)), say_(std::move(say)), applied_(options), options_(options) {
   const MutexLock lock(mutex_);
   numbers_.run_dir = std::move(run_dir);
   numbers_.preset = options.run.name;
@@ -141,6 +142,10 @@ absl::Status RunControl::Set(const std::vector<std::string>& settings) {
   options_changed_ = true;
   Wake();
   return absl::OkStatus();
+}
+
+void RunControl::Note(const std::string& line) {
+  if (say_ != nullptr) say_(line);
 }
 
 void RunControl::EndRun(End end, absl::Status why) {

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,7 +30,9 @@ class RunControl final : public ControlTarget {
   // Why the loop is to end before the run is done.
   enum class End : uint8_t { kNone, kSignal, kStop, kDrain, kFailed };
 
-  RunControl(TrajectoryService& service, const RunOptions& options, std::string run_dir);
+  // `say`: a line for people, from any thread.
+  RunControl(TrajectoryService& service, const RunOptions& options, std::string run_dir,
+             std::function<void(const std::string&)> say = nullptr);
   ~RunControl() override;
 
   // ---- ControlTarget ----
@@ -40,6 +43,7 @@ class RunControl final : public ControlTarget {
   absl::Status Drain() override;
   absl::Status Stop() override;
   absl::Status Set(const std::vector<std::string>& settings) override;
+  void Note(const std::string& line) override;
 
   // ---- any thread ----
   // The first call counts; `why` is of kFailed.
@@ -90,6 +94,7 @@ class RunControl final : public ControlTarget {
 
   TrajectoryService& service_;
   const bool sac_;
+  const std::function<void(const std::string&)> say_;
   RunOptions applied_;  // the loop's own
 
   mutable Mutex mutex_;

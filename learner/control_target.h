@@ -29,6 +29,8 @@ class ControlTarget {
   virtual absl::Status Resume() = 0;
   virtual absl::Status Drain() = 0;
   virtual absl::Status Stop() = 0;
+  // For people, before the answer leaves: who asked for what, and how that ended.
+  virtual void Note(const std::string& line) { static_cast<void>(line); }
   // All of `settings` (key.path=value) or none.
   virtual absl::Status Set(const std::vector<std::string>& settings) = 0;
 };

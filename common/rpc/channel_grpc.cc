@@ -5,6 +5,8 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
+#include <utility>
+
 #include "common/text.h"
 
 namespace millrace {
@@ -48,6 +50,16 @@ Status ExplainFailure(const grpc::Status& status, const std::string& address) {
     default:
       return Status(static_cast<absl::StatusCode>(status.error_code()), Cat(address, ": ", message));
   }
+}
+
+std::string PeerName(std::string peer) {
+  const size_t colon = peer.find(':');
+  if (colon != std::string::npos && peer.compare(0, 2, "ip") == 0) peer.erase(0, colon + 1);
+  for (const auto& code : {std::pair("%5B", "["), std::pair("%5D", "]")}) {
+    const size_t at = peer.find(code.first);
+    if (at != std::string::npos) peer.replace(at, 3, code.second);
+  }
+  return peer;
 }
 
 }  // namespace millrace

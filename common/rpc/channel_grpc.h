@@ -31,6 +31,9 @@ grpc::Status ToGrpc(const Status& status);
 // A call to a learner failed: what that means for who asked for `address`.
 Status ExplainFailure(const grpc::Status& status, const std::string& address);
 
+// gRPC's name of a peer, `ipv4:127.0.0.1:9` or `ipv6:%5B::1%5D:9`, for people.
+std::string PeerName(std::string peer);
+
 // A slice that keeps `owner` until gRPC is done with `bytes`, which belong to it.
 template <typename Owner>
 grpc::Slice BorrowingSlice(const std::byte* bytes, size_t size, Owner owner) {

@@ -245,6 +245,38 @@ TEST(ServiceGrpc, StatusAndControlAnswer) {
   ASSERT_TRUE(saved.ok()) << saved.status();
   EXPECT_EQ(saved->path, "checkpoints/7");
   EXPECT_EQ(saved->update, 7u);
+  const std::string notes = learner.target.notes();
+  EXPECT_THAT(notes, testing::StartsWith("127.0.0.1:"));
+  for (const char* what :
+       {"asked for: pause\n", "asked for: resume\n", "asked for: drain\n", "asked for: stop\n",
+        "asked for: set ppo.learning_rate=0.1\n", "asked for: checkpoint\n",
+        "asked for: set env.id=x (refused: env.id: can't change"}) {
+    EXPECT_THAT(notes, HasSubstr(what));
+  }
+}
+
+// Calls that wait hold threads of the server; those that don't must always find one.
+TEST(ServiceGrpc, WhoWaitsForACheckpointHoldsUpNobodyElse) {
+  Learner learner;
+  learner.target.Hold(true);
+  constexpr int kCalls = 24;
+  std::atomic<int> saved{0}, refused{0};
+  std::vector<std::thread> callers;
+  for (int i = 0; i < kCalls; ++i) {
+    callers.emplace_back([&] {
+      const auto client = LearnerClient::Make(learner.server->address());
+      const auto done = (*client)->SaveCheckpoint(kWait);
+      if (done.ok()) ++saved;
+      if (absl::IsResourceExhausted(done.status())) ++refused;
+    });
+  }
+  while (learner.target.saving() + refused < kCalls) std::this_thread::yield();
+  const auto client = LearnerClient::Make(learner.server->address());
+  EXPECT_EQ((*client)->Pause(kWait).value_or("no answer"), "paused");
+  learner.target.Hold(false);
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(saved, 8);
+  EXPECT_EQ(refused, kCalls - 8);
 }
 
 TEST(ServiceGrpc, AWatchTellsAgainAndAgain) {
