@@ -89,7 +89,7 @@ std::string FakeTimeLibrary() {
 
 TEST(Clock, AWallClockThatJumpsChangesNothing) {
   const std::string library = FakeTimeLibrary();
-  if (library.empty()) GTEST_SKIP() << "libfaketime is not installed (Debian's package faketime)";
+  if (library.empty()) GTEST_SKIP() << "libfaketime is not installed (Debian's package libfaketime)";
   const std::string now = FreshDir("clock-now");
   const auto set_clock = [&](const std::string& offset) { std::ofstream(now) << offset << "\n"; };
   set_clock("+0");
