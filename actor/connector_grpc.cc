@@ -114,9 +114,10 @@ StatusOr<v1::JoinReply> Connector::Join(const std::shared_ptr<grpc::Channel>& ch
 }
 
 std::string Connector::WhyNotShared(const v1::JoinReply& reply) {
-  if (reply.unix_socket().empty()) return "the learner does not offer it";
   if (reply.host_id().empty() || reply.host_id() != HostId()) return "the learner is on another host";
-  return "";
+  if (!reply.unix_socket().empty()) return "";
+  return reply.no_socket_reason().empty() ? "the learner does not offer it"
+                                          : Cat("the learner does not offer it: ", reply.no_socket_reason());
 }
 
 }  // namespace

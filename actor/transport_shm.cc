@@ -21,7 +21,8 @@ namespace {
 
 class ShmTransport final : public ActorTransport {
  public:
-  explicit ShmTransport(UniqueFd socket) : fd_(std::move(socket)) {}
+  ShmTransport(UniqueFd socket, std::chrono::milliseconds write_patience)
+      : fd_(std::move(socket)), write_patience_(write_patience) {}
   ~ShmTransport() override { Close(); }
 
   TransportKind kind() const override { return TransportKind::kSharedMemory; }
@@ -101,32 +102,46 @@ class ShmTransport final : public ActorTransport {
     const StatusOr<bool> ready = WaitFor(fd_.get(), POLLIN, until);
     if (ready.ok() && !*ready) return absl::DeadlineExceededError("nothing came in time");
     const Status filled = ready.ok() ? reader_.Fill(fd_.get()).status() : ready.status();
-    if (!filled.ok()) lost_ = absl::UnavailableError(filled.message());
+    if (filled.ok()) return filled;
+    // Where a sender gave up, the socket has ended by that; whoever writes at this moment ends at once, too.
+    MutexLock lock(write_mutex_);
+    lost_ = broken_.ok() ? absl::UnavailableError(filled.message()) : broken_;
     return absl::OkStatus();
   }
 
   // Frames leave whole and in the order of the calls, so the lock is held until the last byte; Close ends the
-  // wait.
+  // wait, and so does a learner that takes nothing for too long. Those who wait for the lock then fail at
+  // once.
   Status Write(FrameWriter frame) {
     MutexLock lock(write_mutex_);
     while (true) {
       if (closed_.load()) return Closed();
-      if (broken_) return absl::UnavailableError("the connection is lost");
+      if (!broken_.ok()) return broken_;
       const StatusOr<bool> done = frame.Step(fd_.get());
       if (done.ok() && *done) return absl::OkStatus();
-      const Status ready = done.ok() ? WaitFor(fd_.get(), POLLOUT, std::nullopt).status() : done.status();
-      if (ready.ok()) continue;
-      broken_ = true;
-      return closed_.load() ? Closed() : absl::UnavailableError(ready.message());
+      const Status room = done.ok() ? WaitForRoom() : done.status();
+      if (room.ok()) continue;
+      broken_ = absl::UnavailableError(room.message());
+      if (closed_.load()) return Closed();
     }
   }
 
+  Status WaitForRoom() {
+    MILL_ASSIGN_OR_RETURN(const bool room,
+                          WaitFor(fd_.get(), POLLOUT, std::chrono::steady_clock::now() + write_patience_));
+    if (room) return absl::OkStatus();
+    ::shutdown(fd_.get(), SHUT_RDWR);  // half a frame has left, so nothing can follow; wakes the receiver
+    return absl::UnavailableError(Cat("the learner has taken nothing from its socket for ",
+                                      write_patience_.count(), " ms: it stands still, or is overloaded"));
+  }
+
   const UniqueFd fd_;
+  const std::chrono::milliseconds write_patience_;
   std::atomic<bool> closed_{false};
   std::atomic<const SharedRing*> ring_{nullptr};
 
   Mutex write_mutex_;
-  bool broken_ MILL_GUARDED_BY(write_mutex_) = false;
+  Status broken_ MILL_GUARDED_BY(write_mutex_);  // not Ok: nothing can be written any more
 
   // The receiving thread's. A piece of weights is the longest; its buffer is kept, for they come all the
   // time.
@@ -139,7 +154,8 @@ class ShmTransport final : public ActorTransport {
 }  // namespace
 
 StatusOr<std::unique_ptr<ActorTransport>> ConnectSharedMemory(const std::string& socket_path,
-                                                              std::chrono::milliseconds deadline) {
+                                                              std::chrono::milliseconds deadline,
+                                                              std::chrono::milliseconds write_patience) {
   MILL_ASSIGN_OR_RETURN(UniqueFd fd, ConnectUnix(socket_path, deadline));
   MILL_ASSIGN_OR_RETURN(const UnixPeer peer, PeerOf(fd.get()));
   // Anyone may put a socket into a shared folder; root trusts those whom it chose to join.
@@ -147,7 +163,7 @@ StatusOr<std::unique_ptr<ActorTransport>> ConnectSharedMemory(const std::string&
     return absl::PermissionDeniedError(
         Cat(socket_path, ": user ", peer.uid, " listens there, not user ", ::geteuid(), " or root"));
   }
-  return std::unique_ptr<ActorTransport>(new ShmTransport(std::move(fd)));
+  return std::unique_ptr<ActorTransport>(new ShmTransport(std::move(fd), write_patience));
 }
 
 }  // namespace millrace

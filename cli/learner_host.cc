@@ -112,7 +112,10 @@ Status LearnerHost::Serve(TrainSession& session) {
   server.max_segment_bytes = segment_bytes_;
   server.run_id = run_id_;
   server.program_version = MILLRACE_VERSION;
-  if (options.actors.transport != TransportChoice::kGrpc) {
+  if (options.actors.transport == TransportChoice::kGrpc) {
+    server.no_socket_reason = "its actors.transport is grpc";
+  } else {
+    ShmServer::SweepAbandoned();
     const std::string path = ShmServer::DefaultPath();
     StatusOr<std::unique_ptr<ShmServer>> shm = ShmServer::Start(path, *service_);
     if (shm.ok()) {
@@ -121,7 +124,8 @@ Status LearnerHost::Serve(TrainSession& session) {
     } else if (options.actors.transport == TransportChoice::kShm) {
       return shm.status();
     } else {
-      session.Say(absl::StrCat("no shared memory for actors of this host: ", shm.status().message()));
+      server.no_socket_reason = std::string(shm.status().message());
+      session.Say(absl::StrCat("no shared memory for actors of this host: ", server.no_socket_reason));
     }
   }
   MILL_ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(server, *service_, *control_));
@@ -134,7 +138,8 @@ Status LearnerHost::Begin(TrainSession& session) {
     MILL_RETURN_IF_ERROR(
         WriteFileAtomically(session.file_system(), RunIdPath(session.dir().path()), run_id_ + "\n"));
   }
-  control_ = std::make_unique<RunControl>(*service_, session.options(), session.dir().path());
+  control_ = std::make_unique<RunControl>(*service_, session.options(), session.dir().path(),
+                                          [&session](const std::string& line) { session.Say(line); });
   Trainer& trainer = session.trainer();
   control_->NoteRun(trainer.state().steps, trainer.learner().updates(), trainer.state().episodes.total(),
                     trainer.state().seconds);

@@ -21,6 +21,10 @@ class ActorLink {
   // call back into the service.
   virtual void Send(LearnerMessage message) = 0;
 
+  // Before the first lease: the states that may wait for the actor at once have so many bytes. A link bounds
+  // what it queues for an actor that does not read; these come on top.
+  virtual void ReserveStates(size_t bytes) { static_cast<void>(bytes); }
+
   // Sends new weights. A version that has not left yet when the next one comes may be passed over.
   virtual void SendWeights(WeightsPtr weights) = 0;
 

@@ -62,6 +62,10 @@ uint64_t GroupTable::block_bytes() const {
   return sum;
 }
 
+size_t GroupTable::block_state_bytes() const {
+  return row_state_bytes_ * static_cast<size_t>(std::accumulate(block_rows_.begin(), block_rows_.end(), 0));
+}
+
 void GroupTable::AddBlock() {
   uint32_t row = groups_.empty() ? 0 : groups_.back().first_row + groups_.back().layout->rows();
   for (size_t i = 0; i < block_rows_.size(); ++i) {

@@ -51,7 +51,8 @@ class GroupTable {
   const std::vector<int>& block_rows() const { return block_rows_; }
   const SegmentLayout& layout(size_t group) const { return *layouts_[group % block_rows_.size()]; }
   size_t max_segment_bytes() const;
-  uint64_t block_bytes() const;  // of one segment of each group of a block
+  uint64_t block_bytes() const;      // of one segment of each group of a block
+  size_t block_state_bytes() const;  // of the states of a block's rows: as much as one actor may be leased
 
   struct Candidate {
     uint64_t holder = kNoHolder;

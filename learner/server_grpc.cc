@@ -81,7 +81,8 @@ class GrpcServer::Impl {
   Impl(const ServerOptions& options, TrajectoryService& service, ControlTarget& target)
       : weights_(service),
         trajectories_(service),
-        trajectory_(service, {options.run_id, options.program_version, options.unix_socket}),
+        trajectory_(service,
+                    {options.run_id, options.program_version, options.unix_socket, options.no_socket_reason}),
         status_(target),
         control_(MakeControlServiceGrpc(target)) {}
 

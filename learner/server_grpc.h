@@ -19,7 +19,7 @@ struct ServerOptions {
   std::string health_listen;  // health only; empty: none
   bool insecure = false;      // allows addresses that are not loopback, without encryption
   size_t max_segment_bytes = 0;
-  std::string run_id, program_version, unix_socket;  // as JoinReply has them
+  std::string run_id, program_version, unix_socket, no_socket_reason;  // as JoinReply has them
 };
 
 class GrpcServer {

@@ -122,6 +122,11 @@ void ShmLink::Send(LearnerMessage message) {
   Flush(false);
 }
 
+void ShmLink::ReserveStates(size_t bytes) {
+  MutexLock lock(mutex_);
+  most_queued_bytes_ = kMaxQueuedBytes + bytes;
+}
+
 void ShmLink::SendWeights(WeightsPtr weights) {
   {
     MutexLock lock(mutex_);
@@ -152,11 +157,13 @@ bool ShmLink::OfferRing(uint32_t slots, size_t bytes) {
   auto made = hub_->MakeRing(slots, bytes);
   if (!made.ok()) return false;
   const std::shared_ptr<SharedRing> ring = *std::move(made);
+  UniqueFd descriptor = ring->Descriptor();
+  if (!descriptor) return false;
   {
     MutexLock lock(mutex_);
     if (ring_) return false;
     ring_ = ring;
-    Queue(Encode(RingOffer{ring->slots(), ring->stride()}), ring->TakeDescriptor());
+    Queue(Encode(RingOffer{ring->slots(), ring->stride()}), std::move(descriptor));
   }
   Flush(false);
   return true;
@@ -199,9 +206,9 @@ void ShmLink::End() {
 void ShmLink::Queue(std::string message, UniqueFd passed) {
   if (closing_ || gone_ || !failure_.ok()) return;
   const size_t bytes = message.size() + 4;
-  if (queued_bytes_ + bytes > kMaxQueuedBytes) {
-    return Fail(absl::ResourceExhaustedError(
-        Cat("the actor does not read: ", queued_bytes_, " bytes wait for it, of at most ", kMaxQueuedBytes)));
+  if (queued_bytes_ + bytes > most_queued_bytes_) {
+    return Fail(absl::ResourceExhaustedError(Cat("the actor does not read: ", queued_bytes_,
+                                                 " bytes wait for it, of at most ", most_queued_bytes_)));
   }
   ++queued_;
   queued_bytes_ += bytes;

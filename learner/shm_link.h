@@ -67,7 +67,8 @@ class ShmHub {
 
 class ShmLink final : public ActorLink {
  public:
-  // The most that waits for one actor; one that does not read is cut off when it is reached.
+  // The most that waits for one actor, beside reserved states; one that does not read is cut off when it is
+  // reached.
   static constexpr size_t kMaxQueuedBytes = size_t{64} << 20;
 
   // `id` is what epoll reports for the socket.
@@ -75,6 +76,7 @@ class ShmLink final : public ActorLink {
   ~ShmLink() override;
 
   void Send(LearnerMessage message) override;
+  void ReserveStates(size_t bytes) override;
   void SendWeights(WeightsPtr weights) override;
   void Close(const Status& why) override;
   bool OfferRing(uint32_t slots, size_t bytes) override;
@@ -125,6 +127,7 @@ class ShmLink final : public ActorLink {
   Status failure_ MILL_GUARDED_BY(mutex_);
   std::deque<Waiting> queue_ MILL_GUARDED_BY(mutex_);
   size_t queued_ MILL_GUARDED_BY(mutex_) = 0, queued_bytes_ MILL_GUARDED_BY(mutex_) = 0;  // with current_
+  size_t most_queued_bytes_ MILL_GUARDED_BY(mutex_) = kMaxQueuedBytes;
   WeightsPtr next_weights_ MILL_GUARDED_BY(mutex_);
   std::shared_ptr<SharedRing> ring_ MILL_GUARDED_BY(mutex_);
   WeightsPtr begun_ MILL_GUARDED_BY(mutex_);  // of which pieces have left; changed by the sender only

@@ -187,6 +187,18 @@ TEST(ShmLink, WhoDoesNotReadIsCutOff) {
   EXPECT_EQ(f.hub->OutQueue().depth, 0u);
 }
 
+TEST(ShmLink, ReservedStatesMayWaitOnTop) {
+  Fixture f;
+  constexpr size_t kStates = ShmLink::kMaxQueuedBytes + 10'000'000;
+  f.link->ReserveStates(kStates);
+  Lease lease;
+  lease.add.push_back({.group = 1, .lease = 1, .rows = 1, .state = std::string(10'000'000, 's')});
+  for (size_t sent = 0; sent < kStates; sent += 10'000'000) f.link->Send(lease);
+  EXPECT_TRUE(f.link->failure().ok()) << f.link->failure();
+  for (size_t sent = 0; sent < ShmLink::kMaxQueuedBytes; sent += 10'000'000) f.link->Send(lease);
+  EXPECT_TRUE(absl::IsResourceExhausted(f.link->failure())) << "there is an end to it";
+}
+
 TEST(ShmLink, TheRingOutlivesTheConnection) {
   Fixture f;
   ASSERT_EQ(f.link->Slot(0), nullptr);

@@ -390,14 +390,28 @@ QueueStatus ShmServer::OutQueue() const {
   return impl_->hub().OutQueue();
 }
 
-std::string ShmServer::DefaultPath() {
+namespace {
+
+std::string DefaultFolder() {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  std::string folder = "/tmp";
   // Systemd's folder is this user's alone and goes when the user logs out for good.
-  if (runtime != nullptr && std::strlen(runtime) < 64 && ::access(runtime, W_OK | X_OK) == 0)
-    folder = runtime;
+  const bool usable = runtime != nullptr && std::strlen(runtime) < 64 && ::access(runtime, W_OK | X_OK) == 0;
+  return usable ? runtime : "/tmp";
+}
+
+std::string DefaultPrefix() {
+  return Cat("millrace-", ::geteuid(), "-");
+}
+
+}  // namespace
+
+std::string ShmServer::DefaultPath() {
   std::random_device random;
-  return Cat(folder, "/millrace-", ::geteuid(), "-", ::getpid(), "-", absl::Hex(random()), ".sock");
+  return Cat(DefaultFolder(), "/", DefaultPrefix(), ::getpid(), "-", absl::Hex(random()), ".sock");
+}
+
+int ShmServer::SweepAbandoned() {
+  return SocketClaim::SweepAbandoned(DefaultFolder(), DefaultPrefix());
 }
 
 }  // namespace millrace

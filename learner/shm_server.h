@@ -27,6 +27,8 @@ class ShmServer {
   ~ShmServer();
   // A path of this user's, short enough, unlike that of any other learner.
   static std::string DefaultPath();
+  // Removes what learners of this user that were killed have left beside such paths; how many.
+  static int SweepAbandoned();
 
   // Says Bye to all (Unavailable) who were not told to go, and waits for them to read it, at most for
   // `grace`. Called by the destructor.

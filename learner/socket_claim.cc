@@ -7,11 +7,24 @@
 
 #include <cerrno>
 #include <chrono>
+#include <filesystem>
+#include <set>
 
 #include "common/file_system.h"
 #include "common/text.h"
 
 namespace millrace {
+namespace {
+
+// Made so recently that its maker may be about to lock it: to take it now would be to take it from somebody.
+bool IsYoung(const std::string& lock) {
+  constexpr std::chrono::seconds kYoung{60};
+  std::error_code missing;
+  const auto made = std::filesystem::last_write_time(lock, missing);
+  return !missing && std::filesystem::file_time_type::clock::now() - made < kYoung;
+}
+
+}  // namespace
 
 StatusOr<SocketClaim> SocketClaim::Take(const std::string& path) {
   const std::string name = path + ".lock";
@@ -29,6 +42,26 @@ StatusOr<SocketClaim> SocketClaim::Take(const std::string& path) {
     }
   }
   return absl::UnavailableError(Cat(name, ": others take and leave it all the time; choose another path"));
+}
+
+int SocketClaim::SweepAbandoned(const std::string& folder, const std::string& prefix) {
+  std::set<std::string> paths;
+  std::error_code unreadable;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, unreadable)) {
+    std::string name = entry.path().filename().string();
+    if (name.ends_with(".lock")) name.resize(name.size() - 5);
+    if (name.starts_with(prefix) && name.ends_with(".sock")) paths.insert(JoinPath(folder, name));
+  }
+  int swept = 0;
+  for (const std::string& path : paths) {
+    if (IsYoung(path + ".lock")) continue;
+    StatusOr<SocketClaim> claim = Take(path);
+    struct stat there {};
+    if (!claim.ok() || ::lstat(path.c_str(), &there) != 0) continue;  // a lock alone goes with the claim
+    claim->listened_ = S_ISSOCK(there.st_mode) && there.st_uid == ::geteuid();
+    swept += claim->listened_ ? 1 : 0;
+  }
+  return swept;
 }
 
 StatusOr<UniqueFd> SocketClaim::Listen() {

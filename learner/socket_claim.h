@@ -21,6 +21,11 @@ class SocketClaim {
   SocketClaim& operator=(SocketClaim&&) = delete;
   ~SocketClaim() { Release(); }
 
+  // Removes the sockets and locks of `folder` whose names begin with `prefix` and end with .sock or
+  // .sock.lock, and which nobody has a claim to: their processes were killed. How many sockets; what is
+  // younger than a minute or can't be removed stays.
+  static int SweepAbandoned(const std::string& folder, const std::string& prefix);
+
   // Listens at the path, where a stale socket is replaced. AlreadyExists when something else is there, or a
   // program that listens without a claim.
   StatusOr<UniqueFd> Listen();

@@ -13,7 +13,8 @@ namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
 constexpr size_t kMostActors = 4096;
-constexpr size_t kMostGone = 256;  // of them, records of those that are gone
+constexpr size_t kMostGone = 256;          // of them, records of those that are gone
+constexpr uint64_t kMostBegins = 1 << 20;  // that a process counts its incarnation up by
 constexpr size_t kMostNameBytes = 256, kMostTextBytes = 4096;
 
 Status Breach(const std::string& what) {
@@ -139,7 +140,9 @@ StatusOr<TrajectoryService::Actor*> TrajectoryService::AdmitLocked(const Hello& 
   }
   Actor& actor = *found->second;
   const bool same = actor.incarnation == hello.incarnation;
-  if (actor.session != 0 && !same) {
+  const bool same_process = hello.pid != 0 && hello.pid == actor.pid && hello.host == actor.host &&
+                            hello.incarnation - actor.incarnation <= kMostBegins;
+  if (actor.session != 0 && !same && !same_process) {
     return absl::UnavailableError(
         absl::StrCat("another process (", actor.pid, " on ", actor.host, ") has the name ", actor.name,
                      " and is alive; waiting for its lease to end, or give this one another --name"));
@@ -155,7 +158,7 @@ StatusOr<TrajectoryService::Actor*> TrajectoryService::AdmitLocked(const Hello& 
     actor.last_sequence = 0;
     actor.stats = {};
     actor.stats_window.Clear();
-    if (!actor.left) ++actor.restarts;
+    if (!actor.left && !same_process) ++actor.restarts;
   }
   return &actor;
 }
@@ -264,6 +267,8 @@ Status TrajectoryService::OnReady(Actor& actor, const Ready& ready) {
     }
   }
   if (weights_ != nullptr) actor.link->SendWeights(weights_);
+  // Its rows' states once, and once more for those that are leased anew meanwhile.
+  actor.link->ReserveStates(2 * table_.block_state_bytes());
   SendLeases(actor);
   TakeFromLost();
   DealGroups(/*rebalance=*/false);

@@ -31,23 +31,12 @@ using RawService = v1::Trajectory::WithCallbackMethod_Join<
 
 // A connection that says nothing, and one that does not take its Bye, end after this.
 constexpr std::chrono::seconds kPatience{10};
-// Answers that an actor has not read. Credits keep an honest one far below.
 constexpr size_t kMaxInbox = 2;  // messages that were read while one is taken in
+// Answers that an actor has not read, beside reserved states. Credits keep an honest one far below.
 constexpr size_t kMaxOutgoingBytes = size_t{256} << 20, kMaxOutgoing = size_t{1} << 16;
 
 std::string_view View(const Slice& slice) {
   return {reinterpret_cast<const char*>(slice.begin()), slice.size()};
-}
-
-// gRPC's name of a peer, `ipv4:127.0.0.1:9` or `ipv6:%5B::1%5D:9`, for people.
-std::string PeerName(std::string peer) {
-  const size_t colon = peer.find(':');
-  if (colon != std::string::npos && peer.compare(0, 2, "ip") == 0) peer.erase(0, colon + 1);
-  for (const auto& code : {std::pair("%5B", "["), std::pair("%5D", "]")}) {
-    const size_t at = peer.find(code.first);
-    if (at != std::string::npos) peer.replace(at, 3, code.second);
-  }
-  return peer;
 }
 
 std::string Gather(const std::vector<Slice>& slices, size_t bytes) {
@@ -119,6 +108,10 @@ class ActorStream final : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>
   // ---- ActorLink ----
 
   void Send(LearnerMessage message) override { Queue(std::move(message), nullptr); }
+  void ReserveStates(size_t bytes) override {
+    MutexLock lock(mutex_);
+    most_outgoing_bytes_ = kMaxOutgoingBytes + bytes;
+  }
   void SendWeights(WeightsPtr) override {}  // they go by the Weights service
   void Close(const Status& why) override {
     const Bye bye{static_cast<int32_t>(why.code()), std::string(why.message())};
@@ -184,7 +177,7 @@ class ActorStream final : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>
   void Queue(LearnerMessage message, const Status* last) {
     MutexLock lock(mutex_);
     if (closed_) return;
-    if (last == nullptr && (outgoing_.size() >= kMaxOutgoing || outgoing_bytes_ >= kMaxOutgoingBytes)) {
+    if (last == nullptr && (outgoing_.size() >= kMaxOutgoing || outgoing_bytes_ >= most_outgoing_bytes_)) {
       closed_ = true;
       why_ = absl::ResourceExhaustedError("the actor does not read what it is sent");
       status_ = ToGrpc(why_);
@@ -299,6 +292,7 @@ class ActorStream final : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>
   std::deque<LearnerMessage> outgoing_ MILL_GUARDED_BY(mutex_);  // that wait for the one being written
   ByteBuffer written_ MILL_GUARDED_BY(mutex_);
   size_t outgoing_bytes_ MILL_GUARDED_BY(mutex_) = 0;  // of the states in them
+  size_t most_outgoing_bytes_ MILL_GUARDED_BY(mutex_) = kMaxOutgoingBytes;
   bool greeted_ MILL_GUARDED_BY(mutex_) = false, writing_ MILL_GUARDED_BY(mutex_) = false;
   bool closed_ MILL_GUARDED_BY(mutex_) = false;  // nothing more is queued or read
   bool finished_ MILL_GUARDED_BY(mutex_) = false, done_ MILL_GUARDED_BY(mutex_) = false;
@@ -321,6 +315,7 @@ class TrajectoryServiceGrpc::Impl final : public RawService {
     reply->set_run_id(options_.run_id);
     reply->set_host_id(host_id_);
     reply->set_unix_socket(options_.unix_socket);
+    reply->set_no_socket_reason(options_.no_socket_reason);
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;

@@ -18,7 +18,7 @@ class Service;
 namespace millrace {
 
 struct TrajectoryGrpcOptions {
-  std::string run_id, program_version, unix_socket;  // as JoinReply has them
+  std::string run_id, program_version, unix_socket, no_socket_reason;  // as JoinReply has them
 };
 
 class TrajectoryServiceGrpc {

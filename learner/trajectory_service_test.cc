@@ -289,6 +289,30 @@ TEST(TrajectoryService, ANewProcessOfTheNameHasNoneOfTheOldLeases) {
   EXPECT_TRUE(f.service->Take().ok());
 }
 
+// Over shared memory each connection of a process begins its sequences anew.
+TEST(TrajectoryService, AProcessThatComesAgainHasNotRestarted) {
+  Fixture f;
+  FakeActor a(*f.service, "a"), again(*f.service, "a"), other(*f.service, "a");
+  a.pid = again.pid = 5;
+  again.incarnation = 2;
+  other.incarnation = 3;
+  other.pid = 6;
+  ASSERT_TRUE(a.Connect().ok());
+  OpenRound(*f.service);
+  ASSERT_TRUE(again.Connect().ok()) << "before the learner has noticed that the first connection is gone";
+  EXPECT_TRUE(a.link->closed());
+  RunStatus status;
+  f.service->FillStatus(status);
+  EXPECT_EQ(status.actors[0].restarts, 0u);
+  f.service->Lost(again.session, absl::UnavailableError("killed"));
+  ASSERT_TRUE(other.Connect().ok());
+  other.SendAll();
+  EXPECT_TRUE(f.service->Take().ok());
+  RunStatus after;
+  f.service->FillStatus(after);
+  EXPECT_EQ(after.actors[0].restarts, 1u);
+}
+
 TEST(TrajectoryService, AGapIsHealedByANewLease) {
   Fixture f;
   FakeActor a(*f.service, "a");

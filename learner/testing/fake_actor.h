@@ -132,6 +132,7 @@ struct FakeActor {
   std::shared_ptr<FakeLink> link;
   std::string name;
   uint64_t incarnation = 1;
+  uint32_t pid = 0;
   SessionId session = 0;
   uint64_t sequence = 0;
   Welcome welcome;
@@ -146,6 +147,7 @@ struct FakeActor {
     Hello hello;
     hello.actor = name;
     hello.incarnation = incarnation;
+    hello.pid = pid;
     hello.threads = threads;
     hello.kernel_bits = 7;
     return hello;

@@ -1,5 +1,6 @@
 // Many actors on one learner, and weights of a size that few runs have. Prints what it measures.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
@@ -139,6 +140,41 @@ TEST(Crowd, ManyActorsHaveFairSharesAndTheLearnersMemoryStaysFlat) {
 #endif
   crowd.Leave();
   learner.Stop();
+}
+
+// States of 80 MiB in all over shared memory, in the long form of 280 MiB over gRPC: more than may wait for
+// an actor otherwise. Another actor gets them all at once, and goes on where the first was killed.
+TEST(LargeStates, GoToTheNextActorWhole) {
+  const int rows = LongForm() ? 70 : 20;
+  const Settings settings = {"env.id=Null",
+                             "env.params.obs=1048576",
+                             "env.params.actions=2",
+                             Cat("env.rows=", rows),
+                             "env.group_rows=1",
+                             "policy.hidden=[1]",
+                             "ppo.horizon=1",
+                             Cat("ppo.minibatch_size=", rows),
+                             "ppo.epochs=1",
+                             "ppo.lr_schedule=constant",
+                             "run.stop_window=0",
+                             "run.steps=1000000",
+                             "eval.every=0",
+                             "checkpoint.every=0",
+                             "metrics.tensorboard=false",
+                             "learner.queue_mib=4096",
+                             "actors.lease_seconds=60"};
+  const auto deadline = LongForm() ? 600s : 60s;
+  Learner learner(FreshDir("large-states"), settings);
+  const std::string transport = LongForm() ? "grpc" : "shm";
+  auto actor = StartActor(learner.address(deadline), "a", transport);
+  learner.WaitForUpdates(2, deadline);
+  actor->Signal(SIGKILL);
+  actor->WaitForEnd();
+  actor = StartActor(learner.address(), "b", transport);
+  learner.WaitForUpdates(2, deadline);
+  EXPECT_EQ(learner.Counter("connections_lost"), 1u) << actor->output();
+  learner.Stop();
+  ExpectBitsOfTrain(learner.run_dir(), settings, static_cast<uint64_t>(rows), deadline);
 }
 
 // Weights of 64 MiB, in the long form of 1 GiB, to an actor and back to bits.

@@ -14,6 +14,7 @@
 #include "common/rpc/codec.h"
 #include "common/rpc/unix_socket.h"
 #include "common/text.h"
+#include "learner/socket_claim.h"
 #include "tests/integration/shm_fixture.h"
 
 namespace millrace {
@@ -339,6 +340,38 @@ TEST(ShmTransport, CloseWakesASenderThatTheLearnerDoesNotRead) {
   sender.join();
 }
 
+// Nobody closes here: the sender gives the learner up by itself, and whoever receives hears the same reason.
+TEST(ShmTransport, ALearnerThatTakesNothingIsGivenUp) {
+  TempDir dir;
+  const auto listener = ListenUnix(dir.File("s"));
+  ASSERT_TRUE(listener.ok());
+  const std::chrono::milliseconds brief(50);
+  const auto stuck = *ConnectSharedMemory(dir.File("s"), kPatience, brief);
+  const UniqueFd unread(::accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const auto other = *ConnectSharedMemory(dir.File("s"), kPatience, brief);
+  const UniqueFd read(::accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
+  Status status;
+  const std::string payload(100'000, 'x');
+  SegmentHeader header;
+  header.bytes = payload.size();
+  int released = 0, sent = 0;
+  while (status.ok()) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(payload.data());
+    status = stuck->SendSegment(header, bytes, [&] { ++released; });
+    ++sent;
+  }
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("taken nothing from its socket for 50 ms"));
+  EXPECT_EQ(released, sent);
+  EXPECT_EQ(stuck->Send(Heartbeat{}), status);
+  EXPECT_EQ(stuck->Receive(kPatience).status(), status);
+  // Another connection goes on.
+  std::vector<char> all(200'000);
+  std::thread reader([&] { EXPECT_GT(::recv(read.get(), all.data(), 100'000, MSG_WAITALL), 0); });
+  EXPECT_TRUE(other->Send(Goodbye{payload}).ok());
+  reader.join();
+}
+
 TEST(ShmTransport, TheServersEndIsToldAndLeavesNoFile) {
   ShmFixture f;
   ShmActor actor;
@@ -374,6 +407,34 @@ TEST(ShmServerPath, AStaleOneIsTakenOver) {
   ASSERT_TRUE(server.ok()) << server.status();
   ShmActor actor;
   EXPECT_TRUE(actor.Join(stale, "a").ok());
+}
+
+TEST(ShmServerPath, WhatKilledLearnersLeftIsSweptAndNothingElse) {
+  ShmFixture f;
+  const auto leave = [&](const std::string& name, bool old) {
+    EXPECT_TRUE(ListenUnix(f.dir.File(name)).ok());
+    std::ofstream(f.dir.File(name + ".lock")) << "";
+    const auto now = std::filesystem::file_time_type::clock::now();
+    std::filesystem::last_write_time(f.dir.File(name + ".lock"), now - std::chrono::hours(old ? 1 : 0));
+  };
+  leave("x-1.sock", true);
+  leave("x-young.sock", false);
+  leave("x-claimed.sock", true);
+  leave("y-1.sock", true);
+  EXPECT_TRUE(ListenUnix(f.dir.File("x-2.sock")).ok());  // without a lock
+  std::ofstream(f.dir.File("x-file.sock")) << "data";
+  const auto claim = SocketClaim::Take(f.dir.File("x-claimed.sock"));
+  ASSERT_TRUE(claim.ok()) << claim.status();
+  EXPECT_EQ(SocketClaim::SweepAbandoned(f.dir.path(), "x-"), 2);
+  const auto there = [&](const std::string& name) { return std::filesystem::exists(f.dir.File(name)); };
+  for (const char* name : {"x-1.sock", "x-1.sock.lock", "x-2.sock", "x-2.sock.lock", "x-file.sock.lock"}) {
+    EXPECT_FALSE(there(name)) << name;
+  }
+  for (const char* name : {"x-young.sock", "x-young.sock.lock", "x-claimed.sock", "x-claimed.sock.lock",
+                           "y-1.sock", "x-file.sock"}) {
+    EXPECT_TRUE(there(name)) << name;
+  }
+  EXPECT_EQ(SocketClaim::SweepAbandoned(f.dir.File("nowhere"), "x-"), 0);
 }
 
 TEST(ShmServerPath, WhatIsNotOursStays) {

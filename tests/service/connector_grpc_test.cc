@@ -49,7 +49,7 @@ TEST(ConnectorGrpc, TakesGrpcWhereSharedMemoryIsNotOffered) {
   auto transport = Make(learner.server->address())->Connect(kWait, &note);
   ASSERT_TRUE(transport.ok()) << transport.status();
   EXPECT_EQ((*transport)->kind(), TransportKind::kGrpc);
-  EXPECT_EQ(note, "the learner does not offer it");
+  EXPECT_EQ(note, "the learner does not offer it: no room");
 
   transport = Make(learner.server->address(), TransportChoice::kGrpc)->Connect(kWait, &note);
   ASSERT_TRUE(transport.ok()) << transport.status();

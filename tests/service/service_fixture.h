@@ -47,7 +47,30 @@ class FakeTarget final : public ControlTarget {
   }
   StatusOr<Saved> Checkpoint(std::chrono::steady_clock::time_point deadline) override {
     if (deadline < std::chrono::steady_clock::now()) return absl::DeadlineExceededError("late");
+    MutexLock lock(mutex_);
+    ++saving_;
+    while (hold_ && std::chrono::steady_clock::now() < deadline) {
+      changed_.WaitFor(mutex_, deadline - std::chrono::steady_clock::now());
+    }
     return Saved{"checkpoints/7", 7};
+  }
+  // While held, checkpoints are not done.
+  void Hold(bool hold) {
+    MutexLock lock(mutex_);
+    hold_ = hold;
+    changed_.NotifyAll();
+  }
+  int saving() {
+    MutexLock lock(mutex_);
+    return saving_;
+  }
+  void Note(const std::string& line) override {
+    MutexLock lock(mutex_);
+    notes_ += line + "\n";
+  }
+  std::string notes() {
+    MutexLock lock(mutex_);
+    return notes_;
   }
   absl::Status Pause() override { return Become("paused"); }
   absl::Status Resume() override { return Become("training"); }
@@ -67,6 +90,10 @@ class FakeTarget final : public ControlTarget {
     return absl::OkStatus();
   }
   Mutex mutex_;
+  CondVar changed_;
+  bool hold_ MILL_GUARDED_BY(mutex_) = false;
+  int saving_ MILL_GUARDED_BY(mutex_) = 0;
+  std::string notes_ MILL_GUARDED_BY(mutex_);
   std::string state_ MILL_GUARDED_BY(mutex_) = "training";
   uint64_t asked_ MILL_GUARDED_BY(mutex_) = 0;
 };
@@ -105,6 +132,7 @@ struct Learner {
     serve.run_id = "run-1";
     serve.program_version = "0.0-test";
     serve.unix_socket = unix_socket;
+    if (unix_socket.empty()) serve.no_socket_reason = "no room";
     auto started = GrpcServer::Start(serve, *service, target);
     EXPECT_TRUE(started.ok()) << started.status();
     server = *std::move(started);
