@@ -197,7 +197,7 @@ TEST(LargeWeights, ReachTheActorWhole) {
                              "metrics.tensorboard=false",
                              "learner.queue_mib=1024",
                              "actors.lease_seconds=600"};
-  const auto deadline = LongForm() ? 1800s : 120s;
+  const auto deadline = LongForm() ? 900s : 60s;
   Learner learner(FreshDir("large"), settings);
   const auto actor = StartActor(learner.address(deadline), "a");
   const auto began = Clock::now();

@@ -99,6 +99,23 @@ TEST_F(NetworkFault, ALearnerThatCannotBeReachedIsTriedAgain) {
   });
 }
 
+// Nothing that one of them gets is taken for a duplicate of what it had before, and both have all of their
+// own.
+TEST_F(NetworkFault, LearnersMayTakeTurnsBehindOneAddress) {
+  Learner second(FreshDir("net-turns"), settings_);
+  for (int i = 0; i < (LongForm() ? 20 : 2); ++i) {
+    for (Learner* learner : {&second, learner_.get()}) {
+      proxy_->SetTarget(learner->port());
+      proxy_->CutAll(Proxy::Cut::kReset);
+      learner->WaitForUpdates(3);
+    }
+  }
+  EXPECT_TRUE(actor_->WaitForLine("learners take turns at this address")) << actor_->output();
+  EXPECT_EQ(second.Counter("duplicates") + learner_->Counter("duplicates"), 0u);
+  second.Stop();
+  ExpectBitsOfTrain(second.run_dir(), settings_, steps_per_update_);
+}
+
 // The lease ends on the learner's side; the actor finds out by HTTP/2's keepalive.
 TEST_F(NetworkFault, AHalfOpenConnectionIsNoticedOnBothSides) {
   ExpectReconnect([&] { proxy_->StallPresent(); });
