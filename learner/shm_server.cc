@@ -54,6 +54,17 @@ struct Connection {
   size_t payload_here = 0, payload_left = 0;
 };
 
+std::string DefaultFolder() {
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  // Systemd's folder is this user's alone and goes when the user logs out for good.
+  const bool usable = runtime != nullptr && std::strlen(runtime) < 64 && ::access(runtime, W_OK | X_OK) == 0;
+  return usable ? runtime : "/tmp";
+}
+
+std::string DefaultPrefix() {
+  return Cat("millrace-", ::geteuid(), "-");
+}
+
 }  // namespace
 
 class ShmServer::Impl {
@@ -389,21 +400,6 @@ std::string ShmServer::ring_error() const {
 QueueStatus ShmServer::OutQueue() const {
   return impl_->hub().OutQueue();
 }
-
-namespace {
-
-std::string DefaultFolder() {
-  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  // Systemd's folder is this user's alone and goes when the user logs out for good.
-  const bool usable = runtime != nullptr && std::strlen(runtime) < 64 && ::access(runtime, W_OK | X_OK) == 0;
-  return usable ? runtime : "/tmp";
-}
-
-std::string DefaultPrefix() {
-  return Cat("millrace-", ::geteuid(), "-");
-}
-
-}  // namespace
 
 std::string ShmServer::DefaultPath() {
   std::random_device random;
