@@ -142,10 +142,10 @@ TEST(Crowd, ManyActorsHaveFairSharesAndTheLearnersMemoryStaysFlat) {
   learner.Stop();
 }
 
-// States of 80 MiB in all over shared memory, in the long form of 280 MiB over gRPC: more than may wait for
+// States of 68 MiB in all over shared memory, in the long form of 280 MiB over gRPC: more than may wait for
 // an actor otherwise. Another actor gets them all at once, and goes on where the first was killed.
 TEST(LargeStates, GoToTheNextActorWhole) {
-  const int rows = LongForm() ? 70 : 20;
+  const int rows = LongForm() ? 70 : 17;
   const Settings settings = {"env.id=Null",
                              "env.params.obs=1048576",
                              "env.params.actions=2",
