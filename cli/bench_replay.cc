@@ -14,7 +14,7 @@ namespace {
 using bench::Clock;
 using bench::Since;
 
-constexpr int kObs = 17, kActions = 6, kBatch = 256, kRows = 1000;
+constexpr int kObs = 17, kActions = 6, kBatch = 256, kBlock = 1000;
 constexpr uint64_t kCapacity = 1'000'000;
 constexpr int kLd = kObs + kActions;
 
@@ -28,18 +28,18 @@ EnvSpec CheetahSpec() {
   return spec;
 }
 
-// Segments of one step that follow each other, two in turn: the first observations of one are the last of the
-// other.
+// Segments of kBlock transitions that follow each other, two in turn: the first observations of one are the
+// last of the other.
 class Stream {
  public:
-  explicit Stream(const EnvSpec& spec)
-      : layout_(spec, 1, kRows, kRows),
+  Stream(const EnvSpec& spec, int rows)
+      : layout_(spec, kBlock / rows, rows, rows),
         memory_{std::vector<uint64_t>(layout_.bytes() / 8 + 1),
                 std::vector<uint64_t>(layout_.bytes() / 8 + 1)} {
     for (int i = 0; i < 2; ++i) Fill(i);
-    const size_t bytes = static_cast<size_t>(kRows) * kObs * sizeof(float);
-    std::memcpy(View(1).obs(0, 0), View(0).obs(0, 1), bytes);
-    std::memcpy(View(0).obs(0, 0), View(1).obs(0, 1), bytes);
+    const size_t bytes = static_cast<size_t>(rows) * kObs * sizeof(float);
+    std::memcpy(View(1).obs(0, 0), View(0).obs(0, layout_.steps()), bytes);
+    std::memcpy(View(0).obs(0, 0), View(1).obs(0, layout_.steps()), bytes);
   }
   SegmentView Next() { return View(turn_ ^= 1); }
 
@@ -51,10 +51,11 @@ class Stream {
     const SegmentView view = View(i);
     uint64_t counter = static_cast<uint64_t>(i) << 32;
     const auto uniform = [&] { return UniformFloat(PhiloxAt(1, Purpose::kTest, 0, counter++).v[0]) * 2 - 1; };
-    for (int k = 0; k < 2 * kRows * kObs; ++k) reinterpret_cast<float*>(view.obs(0, 0))[k] = uniform();
-    for (int k = 0; k < kRows * kActions; ++k) static_cast<float*>(view.action())[k] = uniform();
-    for (int k = 0; k < kRows; ++k) view.reward()[k] = uniform();
-    std::memset(view.valid(), 1, kRows);
+    const int observed = (layout_.steps() + 1) * layout_.rows() * kObs;
+    for (int k = 0; k < observed; ++k) reinterpret_cast<float*>(view.obs(0, 0))[k] = uniform();
+    for (int k = 0; k < kBlock * kActions; ++k) static_cast<float*>(view.action())[k] = uniform();
+    for (int k = 0; k < kBlock; ++k) view.reward()[k] = uniform();
+    std::memset(view.valid(), 1, kBlock);
   }
 
   SegmentLayout layout_;
@@ -74,6 +75,7 @@ double CopyBandwidth() {
 struct Work {
   const char *name, *summary;
   bool prioritized;
+  int rows;
   double bytes;  // that one transition moves at the least
 };
 
@@ -83,9 +85,10 @@ constexpr double kSlot = (kLd + 1) * 4 + 1, kGather = kSlot + kObs * 4 + (kLd + 
 const std::vector<Work>& Works() {
   static const std::vector<Work> works = {
       {"replay:add", "transitions added, segments of 1 step of 1000 rows, 17 obs, 6 acts, capacity 1e6",
-       false, kLd * 4 + 4 + 3 + kSlot},
-      {"replay:gather", "transitions of uniform batches of 256 from a full replay of 1e6", false, kGather},
-      {"replay:prioritized", "the same, prioritised, each batch's priorities updated", true, kGather + 8},
+       false, kBlock, kLd * 4 + 4 + 3 + kSlot},
+      {"replay:gather", "transitions of uniform batches of 256 from a full replay of 1e6 of 8 rows", false, 8,
+       kGather},
+      {"replay:prioritized", "the same, prioritised, each batch's priorities updated", true, 8, kGather + 8},
   };
   return works;
 }
@@ -124,7 +127,7 @@ StatusOr<double> Repeat(const Work& work, Replay& replay, Stream& stream, Batch&
     for (float& r : batch.reward) r = r < 0 ? -r : r;
     MILL_RETURN_IF_ERROR(replay.UpdatePriorities(batch.index.data(), batch.reward.data(), kBatch));
   }
-  return static_cast<double>(kTimes) * (add ? kRows : kBatch);
+  return static_cast<double>(kTimes) * (add ? kBlock : kBatch);
 }
 
 StatusOr<BenchResult> RunWork(const Work& work, const BenchOptions& bench) {
@@ -132,11 +135,11 @@ StatusOr<BenchResult> RunWork(const Work& work, const BenchOptions& bench) {
   const ObsEncoder encoder(spec, false, 0);
   ReplayOptions options;
   options.capacity = kCapacity;
-  options.rows = kRows;
+  options.rows = work.rows;
   options.batch_size = kBatch;
   options.prioritized = work.prioritized;
   MILL_ASSIGN_OR_RETURN(const auto replay, Replay::Make(options, spec, encoder));
-  Stream stream(spec);
+  Stream stream(spec, work.rows);
   while (replay->added() < kCapacity + kCapacity / 8) MILL_RETURN_IF_ERROR(replay->Add(stream.Next(), 0));
   Batch batch;
   uint64_t draw = 0;

@@ -16,7 +16,7 @@ namespace {
 // Slots of a page, a power of two. Pages that are not full hold at most a 64th of the capacity, and together,
 // for each row writes into one, stay in a core's cache; but a page's own words are a few percent of it.
 uint32_t PageSlots(uint64_t capacity, int rows, size_t stride) {
-  constexpr double kCache = 512 << 10, kPageWords = 12, kShare = 0.035, kMost = 128;
+  constexpr double kCache = 1 << 20, kPageWords = 12, kShare = 0.035, kMost = 128;
   const double per_row = static_cast<double>(capacity) / rows, slot = static_cast<double>(stride);
   const auto floor = [&](double x) {
     return std::bit_floor(static_cast<uint32_t>(std::clamp(x, 1.0, kMost)));

@@ -23,6 +23,12 @@ uint64_t Scale(uint64_t word, uint64_t below) {
   return static_cast<uint64_t>(static_cast<unsigned __int128>(word) * below >> 64);
 }
 
+void PrefetchBytes(const std::byte* at, size_t bytes) {
+  const size_t most = std::min(bytes, kPrefetchBytes);
+  for (size_t i = 0; i < most; i += kLine) __builtin_prefetch(at + i);
+  __builtin_prefetch(at + most - 1);
+}
+
 // The first 64 bits of PhiloxAt for rows [first, first + count): the rows' blocks are independent, and as one
 // loop over them they vectorize.
 void FirstWords(uint64_t seed, uint64_t draw, int first, int count, uint64_t* words) {
@@ -122,10 +128,10 @@ Replay::Window Replay::WindowOf(uint32_t slot) const {
 }
 
 void Replay::Prefetch(uint32_t slot) const {
-  const std::byte* at = SlotAt(slot);
-  const size_t bytes = std::min(layout_.stride + layout_.observation_bytes, kPrefetchBytes);
-  for (size_t i = 0; i < bytes; i += kLine) __builtin_prefetch(at + i);
-  __builtin_prefetch(at + bytes - 1);
+  // The next observation stands behind the slot, but for a page's last.
+  const bool last = (slot & page_mask_) == page_mask_;
+  PrefetchBytes(SlotAt(slot), layout_.stride + (last ? 0 : layout_.observation_bytes));
+  if (last && (flags_[slot] & kTerminated) == 0) PrefetchBytes(SlotAt(Next(slot)), layout_.observation_bytes);
 }
 
 void Replay::EncodeObs(uint32_t slot, float* out) const {
