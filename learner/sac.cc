@@ -191,6 +191,7 @@ StatusOr<LearnerReport> SacLearner::Update(std::span<const SegmentView> segments
                                            std::span<const uint32_t> groups) {
   MILL_CHECK(groups.empty() || groups.size() == segments.size());
   const double begin = Now();
+  MILL_RETURN_IF_ERROR(replay_loaded_);
   MILL_RETURN_IF_ERROR(AddSegments(segments, groups));
   const ReplaySection& replay = options_.replay;
   const double done = std::clamp(progress, 0.0, 1.0);
@@ -362,11 +363,16 @@ std::vector<StateTensor> SacLearner::State() {
   counters_[kDown] = limiter.down;
   state.push_back({.name = "sac/counters", .shape = {counters_.size()}, .i64 = counters_.data()});
   state.push_back({.name = "sac/largest", .shape = {1}, .f64 = &largest_});
+  if (options_.checkpoint.replay) {
+    for (StateTensor& tensor : replay_->State()) state.push_back(std::move(tensor));
+  }
   return state;
 }
 
-Status SacLearner::ResizeState(std::string_view, uint64_t) {
-  return absl::OkStatus();
+Status SacLearner::ResizeState(std::string_view name, uint64_t first) {
+  if (!options_.checkpoint.replay || !name.starts_with("replay/")) return absl::OkStatus();
+  loads_replay_ = true;
+  return replay_->ResizeState(name, first);
 }
 
 // Without the replay's content the limiter begins anew too, or what was inserted would be owed steps that
@@ -375,6 +381,8 @@ void SacLearner::Loaded(uint64_t updates, uint64_t optimizer_steps) {
   updates_ = updates;
   step_->counters()[0] = static_cast<int64_t>(optimizer_steps);
   step_->counters()[1] = counters_[kPolicySteps];
+  replay_loaded_ = loads_replay_ ? replay_->Loaded() : absl::OkStatus();
+  loads_replay_ = false;
   if (replay_->size() > 0) {
     limiter_.Load({static_cast<uint64_t>(counters_[kInserted]), static_cast<uint64_t>(counters_[kSampled]),
                    counters_[kBalance], counters_[kUp], counters_[kDown]});

@@ -55,6 +55,8 @@ class SacLearner : public Learner {
   uint64_t updates() const override { return updates_; }
   // Gradient steps that the critics took.
   uint64_t optimizer_steps() const override;
+  // With the replay's content where checkpoint.replay asks for it. A content that does not hold together is
+  // an error of the first Update after Loaded.
   std::vector<StateTensor> State() override;
   Status ResizeState(std::string_view name, uint64_t first) override;
   void Loaded(uint64_t updates, uint64_t optimizer_steps) override;
@@ -112,6 +114,8 @@ class SacLearner : public Learner {
   double largest_ = 0;   // |reward| and the entropy's bonus of a step, the largest so far
   double last_end_ = 0;  // seconds, when the last Update ended
   double gathered_before_ = 0;
+  bool loads_replay_ = false;  // between ResizeState and Loaded
+  Status replay_loaded_;       // what the next Update returns where it is an error
   std::array<int64_t, kCounters> counters_{};
   uint64_t updates_ = 0;
 };
