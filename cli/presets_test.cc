@@ -38,8 +38,9 @@ std::string Write(const std::string& name, const std::string& text) {
 }
 
 TEST(Presets, AreThereInOrder) {
-  EXPECT_THAT(Names(), testing::IsSupersetOf({"acrobot", "breakout", "cartpole", "mountaincar",
-                                              "mountaincar-continuous", "pendulum"}));
+  EXPECT_THAT(Names(), testing::IsSupersetOf({"acrobot", "breakout", "cartpole", "deep-critic-sac",
+                                              "mountaincar", "mountaincar-continuous",
+                                              "mountaincar-continuous-sac", "pendulum", "pendulum-sac"}));
   const std::vector<std::string> names = Names();
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
 }
@@ -65,10 +66,11 @@ TEST(Presets, HaveASummaryOfOneLine) {
 TEST(Presets, MistypedNameIsAnsweredWithTheNearest) {
   EXPECT_EQ(LoadPresetOrFile("cartpol", {}).status().message(),
             "cartpol: no such preset or file; did you mean cartpole? (presets: acrobot, breakout, cartpole, "
-            "mountaincar, mountaincar-continuous, pendulum)");
+            "deep-critic-sac, mountaincar, mountaincar-continuous, mountaincar-continuous-sac, pendulum, "
+            "pendulum-sac)");
   EXPECT_EQ(FindPreset("zzz").status().message(),
-            "zzz: no such preset (presets: acrobot, breakout, cartpole, mountaincar, mountaincar-continuous, "
-            "pendulum)");
+            "zzz: no such preset (presets: acrobot, breakout, cartpole, deep-critic-sac, mountaincar, "
+            "mountaincar-continuous, mountaincar-continuous-sac, pendulum, pendulum-sac)");
   EXPECT_FALSE(LoadPresetOrFile("", {}).ok());
 }
 

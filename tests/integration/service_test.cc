@@ -42,6 +42,20 @@ RunOptions Options(RunMode mode = RunMode::kSync) {
   return options;
 }
 
+// One step a segment, and a gradient step for each once there are some.
+RunOptions SacOptions(const std::string& env, RunMode mode = RunMode::kSync) {
+  RunOptions options = Options(mode);
+  options.algorithm = "sac";
+  options.env.id = env;
+  options.env.scale_reward = false;
+  options.sac.batch_size = 16;
+  options.sac.random_steps = 40;
+  options.replay.capacity = 500;
+  options.replay.min_size = 80;
+  return options;
+}
+constexpr int kSacUpdates = 60;
+
 // Everything that an update changes: weights, optimizer, statistics, environments.
 std::string Checksum(Trainer& trainer) {
   uint64_t digest = 0;
@@ -52,6 +66,7 @@ std::string Checksum(Trainer& trainer) {
     const size_t n = tensor.elements();
     if (tensor.f32 != nullptr) add(tensor.f32, n * sizeof(float));
     if (tensor.f64 != nullptr) add(tensor.f64, n * sizeof(double));
+    if (tensor.i64 != nullptr) add(tensor.i64, n * sizeof(int64_t));
   }
   const RowStates rows = trainer.source().SaveRows();
   add(rows.bytes.data(), rows.bytes.size());
@@ -59,10 +74,10 @@ std::string Checksum(Trainer& trainer) {
   return absl::StrFormat("%016x", digest);
 }
 
-std::string InOneProcess() {
-  auto trainer = Trainer::Make(Options());
+std::string InOneProcess(const RunOptions& options = Options(), int updates = kUpdates) {
+  auto trainer = Trainer::Make(options);
   EXPECT_TRUE(trainer.ok()) << trainer.status();
-  for (int i = 0; i < kUpdates; ++i) EXPECT_TRUE((*trainer)->Iterate().ok());
+  for (int i = 0; i < updates; ++i) EXPECT_TRUE((*trainer)->Iterate().ok());
   return Checksum(**trainer);
 }
 
@@ -187,7 +202,7 @@ class Service {
     for (int i = 0; i < updates; ++i) {
       const auto row = trainer_->Iterate();
       ASSERT_TRUE(row.ok()) << row.status();
-      ASSERT_TRUE(std::isfinite(row->value_loss));
+      ASSERT_TRUE(std::isfinite(IsSac(options_) ? row->alpha : row->value_loss));
     }
   }
   RunStatus Status() const {
@@ -226,6 +241,30 @@ TEST(Service, SyncHasTheBitsOfOneProcessForAnyNumberOfActors) {
     EXPECT_EQ(Checksum(service.trainer()), expected) << actors << " actors";
     EXPECT_TRUE(service.Status().bit_exact);
   }
+}
+
+TEST(Service, SacInSyncModeHasTheBitsOfOneProcess) {
+  for (const char* env : {"Pendulum-v1", "CartPole-v1"}) {
+    const RunOptions options = SacOptions(env);
+    const std::string expected = InOneProcess(options, kSacUpdates);
+    for (const int actors : {1, 3}) {
+      Service service(options);
+      for (int i = 0; i < actors; ++i) service.AddActor();
+      service.Iterate(kSacUpdates);
+      EXPECT_EQ(Checksum(service.trainer()), expected) << env << ", " << actors << " actors";
+      EXPECT_GT(service.trainer().learner().optimizer_steps(), 100u);
+    }
+  }
+}
+
+TEST(Service, SacKeepsItsRatioInAsyncMode) {
+  Service service(SacOptions("Pendulum-v1", RunMode::kAsync));
+  service.AddActor();
+  service.AddActor();
+  service.Iterate(200);
+  const uint64_t steps = service.trainer().state().steps;
+  EXPECT_NEAR(static_cast<double>(service.trainer().learner().optimizer_steps()),
+              static_cast<double>(steps) - 80, 16);
 }
 
 TEST(Service, SyncGoesOnElsewhereWhenAnActorVanishes) {
