@@ -12,13 +12,6 @@
 namespace millrace {
 namespace {
 
-ActorCriticSpec ActorSpec(const EnvSpec& env, const PolicySection& policy) {
-  ActorCriticSpec spec = NetSpecFor(env, policy);
-  spec.gaussian = spec.shared = spec.value = false;
-  spec.squashed = env.action.box();
-  return spec;
-}
-
 MlpSpec CriticSpec(const EnvSpec& env, const RunOptions& options, int obs_width) {
   const auto& hidden = options.sac.critic_hidden.empty() ? options.policy.hidden : options.sac.critic_hidden;
   MlpSpec spec;
@@ -66,7 +59,7 @@ SacStep::SacStep(const RunOptions& options, const EnvSpec& spec, int obs_width, 
     : options_(options),
       spec_(spec),
       threads_(threads),
-      actor_(ActorSpec(spec, options.policy)),
+      actor_(NetSpecFor(spec, options)),
       critics_(CriticSpec(spec, options, obs_width)),
       obs_width_(obs_width),
       max_batch_(max_batch),
