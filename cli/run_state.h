@@ -22,8 +22,8 @@ class EpisodeWindow {
   size_t count() const { return total_ < returns_.size() ? static_cast<size_t>(total_) : returns_.size(); }
   size_t capacity() const { return returns_.size(); }
   uint64_t total() const { return total_; }
-  // Means over the last n episodes (n at most count(), at least 1). Cheap while no episode has ended: a run of
-  // single steps asks for them thousands of times a second.
+  // Means over the last n episodes (n at most count(), at least 1). Cheap while no episode has ended: a run
+  // of single steps asks for them thousands of times a second.
   double ReturnMean(size_t n) const { return Mean(returns_, n, return_mean_); }
   double LengthMean(size_t n) const { return Mean(lengths_, n, length_mean_); }
 
