@@ -73,7 +73,7 @@ TEST(TrajectoryService, ASegmentIsTakenInOnce) {
 }
 
 TEST(TrajectoryService, AnActorWithWorkIsToldOfGrantsManyAtATime) {
-  Fixture f(RunMode::kAsync);
+  Fixture f(RunMode::kAsync, [](RunOptions& run) { run.learner.max_policy_lag = 4; });
   FakeActor a(*f.service, "a");
   ASSERT_TRUE(a.Connect().ok());
   a.Update();
@@ -94,7 +94,7 @@ TEST(TrajectoryService, AnActorWithWorkIsToldOfGrantsManyAtATime) {
 
 // Its threads would have nothing to do until the others' segments are here.
 TEST(TrajectoryService, AnIdleThreadDoesNotWaitForGrants) {
-  Fixture f(RunMode::kAsync);
+  Fixture f(RunMode::kAsync, [](RunOptions& run) { run.learner.max_policy_lag = 4; });
   FakeActor a(*f.service, "a");
   ASSERT_TRUE(a.Connect(TransportKind::kInProcess, 4).ok());
   a.Update();
