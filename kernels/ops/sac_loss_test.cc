@@ -132,7 +132,7 @@ TEST(PolicyQ, FollowsGoldenAndPullsAtTheLeastCritic) {
   const float share = 1.0f / static_cast<float>(n);
   ExpectSameBits<PolicyQ>(
       {static_cast<int>(n), 3, false, q.data(), dq.data(), n, log_prob.data(), &log_alpha, share, &stats},
-      {dq, Output(&stats, sizeof(stats))});
+      {dq, Output(&stats, 1)});
   EXPECT_TRUE(CloseF32(stats.loss / static_cast<double>(n), g.at("loss").get<double>()));
   for (size_t r = 0; r < n; ++r) {
     for (size_t i = 0; i < 3; ++i) EXPECT_EQ(dq[i * n + r], i == r % 3 ? -share : 0.0f);
@@ -154,7 +154,7 @@ TEST(TemperatureGradient, FiveStepsOfAdamFollowGolden) {
   int64_t t = 0;
   for (const auto& want : g.at("adam_lr3e-4_five_steps").at("log_form")) {
     const TemperatureGradient::Params p{2, stats, 4.0, g.at("target_entropy").get<double>(), &gradient};
-    ExpectSameBits<TemperatureGradient>(p, {Output(&gradient, sizeof(gradient))});
+    ExpectSameBits<TemperatureGradient>(p, {Output(&gradient, 1)});
     EXPECT_TRUE(CloseF32(gradient, g.at("grad_log_alpha_log_form").get<double>()));
     step.Set(0.9, 0.999, 1e-8, 0.0, ++t);
     RunSerial<Adam>({&log_alpha, &gradient, &m, &v, 1, &step, true});
