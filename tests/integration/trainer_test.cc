@@ -58,11 +58,13 @@ std::string Checksum(Trainer& trainer) {
   return absl::StrFormat("%016x", digest);
 }
 
-// A preset as it is, but that SAC begins to learn at once, and saves what it learns from.
+// A preset as it is, but that SAC begins to learn at once, takes two gradient steps for a step where it takes
+// more, and saves what it learns from.
 RunOptions Prompt(const std::string& name, std::vector<std::string> overrides = {}) {
   if (IsSac(Preset(name))) {
     for (const char* setting : {"replay.min_size=40", "sac.random_steps=20", "checkpoint.replay=true"})
       overrides.push_back(setting);
+    if (Preset(name).sac.updates_per_step > 2) overrides.push_back("sac.updates_per_step=2");
   }
   return Preset(name, overrides);
 }
