@@ -188,23 +188,31 @@ bool TrajectoryService::RunsLow(size_t first) const {
   return granted <= standing || supplied <= std::min<size_t>(standing - 1, holder->second->threads);
 }
 
-// Async: round robin over these groups, the least granted first, as far as lag and memory allow: whatever is
-// outstanding stands before the next one in the queue, so with `max_policy_lag` batches outstanding none is
-// older than that when its turn comes.
+// Async: round robin over these groups, the least granted first and from one actor's block to the next, so
+// that all of them act when few grants are due. As far as lag and memory allow: whatever is outstanding
+// stands before the next one in the queue, so with `max_policy_lag` batches outstanding none is older than
+// that when its turn comes. The range is one block or all of them.
 void TrajectoryService::GrantAsync(size_t begin, size_t end) {
   std::map<uint64_t, Grant> grants;
   std::vector<HeldGroup>& groups = table_.groups();
   const size_t limit = std::min<size_t>(max_outstanding_, size_t{max_policy_lag_} * batch_size_);
   if (begin == end || Outstanding() >= limit) return;
-  std::vector<bool> low((end - begin) / batch_size_);
-  for (size_t b = 0; b < low.size(); ++b) low[b] = RunsLow(begin + b * batch_size_);
-  for (int ahead = 0; ahead < kGrantsAhead && Outstanding() < limit; ++ahead) {
-    const size_t first = std::clamp(next_grant_, begin, end - 1);
-    for (size_t i = 0, g = first; i < end - begin && Outstanding() < limit;
-         ++i, g = g + 1 < end ? g + 1 : begin) {
+  const size_t blocks = (end - begin) / batch_size_;
+  std::vector<bool> low(blocks);
+  for (size_t b = 0; b < blocks; ++b) low[b] = RunsLow(begin + b * batch_size_);
+  const auto in_turn = [&](size_t i) {
+    const size_t first = (next_grant_ % batch_size_) * blocks + (blocks == 1 ? 0 : next_grant_ / batch_size_);
+    const size_t k = (first + i) % (end - begin);
+    return begin + k % blocks * batch_size_ + k / blocks;
+  };
+  for (int ahead = 0; ahead < kGrantsAhead; ++ahead) {
+    size_t granted_last = end - begin;
+    for (size_t i = 0; i < end - begin && Outstanding() < limit; ++i) {
+      const size_t g = in_turn(i);
       if (!low[(g - begin) / batch_size_] || groups[g].granted > ahead) continue;
-      if (AddGrant(groups[g], grants)) next_grant_ = (g + 1) % groups.size();
+      if (AddGrant(groups[g], grants)) granted_last = i;
     }
+    if (granted_last < end - begin) next_grant_ = in_turn(granted_last + 1);
   }
   SendGrants(grants);
 }
