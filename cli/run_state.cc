@@ -33,12 +33,27 @@ Status OtherRun(const Checkpoint& checkpoint, const Status& status) {
                    "env.* must be as they were"));
 }
 
+// What the learner says of its own state: it names the tensor and the remedy.
+Status InFile(const Checkpoint& checkpoint, const Status& status) {
+  return status.ok() ? status : Status(status.code(), absl::StrCat(checkpoint.path, ": ", status.message()));
+}
+
+// Of CopyState.
+Status OtherTensor(const Checkpoint& checkpoint, const StateTensor& tensor, const Status& status) {
+  if (!absl::StartsWith(tensor.name, "replay/")) return OtherRun(checkpoint, status);
+  return absl::InvalidArgumentError(
+      absl::StrCat(checkpoint.path, ": ", status.message(),
+                   "; the checkpoint is of another replay: env.* and replay.* must be as they were; or set "
+                   "checkpoint.replay=false to go on with an empty one"));
+}
+
 Status CopyState(const Checkpoint& checkpoint, const StateTensor& tensor) {
   const size_t n = tensor.elements();
   const NamedTensor* found = checkpoint.content.Find(tensor.name);
   if (found != nullptr && found->shape != tensor.shape) {
-    return OtherRun(checkpoint, absl::InvalidArgumentError(
-                                    absl::StrCat("tensor ", tensor.name, " is ", DescribeTensor(*found))));
+    return OtherTensor(
+        checkpoint, tensor,
+        absl::InvalidArgumentError(absl::StrCat("tensor ", tensor.name, " is ", DescribeTensor(*found))));
   }
   const auto copy = [&](auto* to) {
     using T = std::remove_pointer_t<decltype(to)>;
@@ -48,7 +63,7 @@ Status CopyState(const Checkpoint& checkpoint, const StateTensor& tensor) {
                         : tensor.f64 != nullptr ? copy(tensor.f64)
                         : tensor.i64 != nullptr ? copy(tensor.i64)
                                                 : copy(reinterpret_cast<uint8_t*>(tensor.bytes));
-  return status.ok() ? status : OtherRun(checkpoint, status);
+  return status.ok() ? status : OtherTensor(checkpoint, tensor, status);
 }
 
 NamedTensor View(const StateTensor& tensor) {
@@ -201,9 +216,7 @@ Status RunState::Restore(const Checkpoint& checkpoint, const RunOptions& options
                          RolloutSource& source) {
   for (const NamedTensor& tensor : checkpoint.content.tensors) {
     if (tensor.shape.empty()) continue;
-    if (const Status status = learner.ResizeState(tensor.name, tensor.shape[0]); !status.ok()) {
-      return OtherRun(checkpoint, status);
-    }
+    MILL_RETURN_IF_ERROR(InFile(checkpoint, learner.ResizeState(tensor.name, tensor.shape[0])));
   }
   for (const StateTensor& tensor : learner.State()) MILL_RETURN_IF_ERROR(CopyState(checkpoint, tensor));
   const auto it = checkpoint.content.metadata.find("counters");
@@ -227,16 +240,14 @@ Status RunState::Restore(const Checkpoint& checkpoint, const RunOptions& options
   eval_return_std = Number(counters, "eval_return_std");
   eval_episodes = Count(counters, "eval_episodes");
   MILL_RETURN_IF_ERROR(RestoreEpisodes(checkpoint, Count(counters, "episodes")));
-  learner.Loaded(Count(counters, "updates"), Count(counters, "optimizer_steps"));
-  return absl::OkStatus();
+  return InFile(checkpoint, learner.Loaded(Count(counters, "updates"), Count(counters, "optimizer_steps")));
 }
 
 Status RestoreWeights(const Checkpoint& checkpoint, Learner& learner) {
   for (const StateTensor& tensor : learner.State()) {
     if (tensor.warm) MILL_RETURN_IF_ERROR(CopyState(checkpoint, tensor));
   }
-  learner.Loaded(0, 0);
-  return absl::OkStatus();
+  return InFile(checkpoint, learner.Loaded(0, 0));
 }
 
 StatusOr<Checkpoint> OpenCheckpoint(FileSystem& fs, const std::string& run_or_file, const std::string& which,

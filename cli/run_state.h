@@ -79,7 +79,9 @@ struct RunState {
     data.tensors.push_back(MakeTensor("episodes/lengths", std::span<const double>(lengths)));
     return write(data);
   }
-  // InvalidArgument naming the tensor when the checkpoint is of another network or other environments.
+  // InvalidArgument naming the tensor when the checkpoint is of another network, other environments or
+  // another replay; DataLoss where the content of one does not hold together. The learner is then of no
+  // further use.
   Status Restore(const Checkpoint& checkpoint, const RunOptions& options, Learner& learner,
                  RolloutSource& source);
 

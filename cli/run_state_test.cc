@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -144,6 +145,66 @@ TEST(RunState, GroupsThatDoNotAddUpAreRefused) {
   const Status refused = run.Load(checkpoint);
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("add up"));
+}
+
+// A file that is whole, and yet holds a replay that no run has left.
+TEST(RunState, ADamagedReplayIsRefusedBeforeTheRunGoesOn) {
+  const std::vector<std::string> overrides = {
+      "run.threads=1",     "replay.capacity=600", "replay.min_size=40",    "replay.prioritized=true",
+      "policy.hidden=[8]", "sac.batch_size=8",    "checkpoint.replay=true"};
+  const RunOptions options = *LoadPresetOrFile("pendulum-sac", overrides);
+  const auto make = [&] {
+    auto made = Trainer::Make(options);
+    EXPECT_TRUE(made.ok()) << made.status();
+    return *std::move(made);
+  };
+  const auto trainer = make();
+  for (int i = 0; i < 60; ++i) ASSERT_TRUE(trainer->Iterate().ok());
+  PosixFileSystem fs;
+  const std::string dir = absl::StrCat(testing::TempDir(), "run-state-", getpid(), "-replay");
+  std::filesystem::remove_all(dir);
+  auto store = CheckpointStore::Open(fs, dir);
+  const float nan = std::nanf("");
+  const uint32_t far = 1u << 30;
+  const auto bytes_of = [](const auto& value) {
+    return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
+  };
+  struct Case {
+    std::string tensor, begins_with;  // the bytes that it gets
+    bool shorter = false;
+    absl::StatusCode code = absl::StatusCode::kDataLoss;
+  };
+  for (const Case& c : {Case{"replay/pages", bytes_of(far)}, Case{"replay/priorities", bytes_of(nan)},
+                        Case{"replay/lanes", bytes_of(uint64_t{far})},
+                        Case{"replay/flags", "", true, absl::StatusCode::kInvalidArgument}, Case{"", ""}}) {
+    std::string changed;
+    const auto path = trainer->state().WithCheckpoint(
+        options, trainer->learner(), trainer->source(), [&](const CheckpointData& data) {
+          CheckpointData spoilt = data;
+          for (NamedTensor& t : spoilt.tensors) {
+            if (t.name != c.tensor) continue;
+            if (c.shorter) --t.shape[0];
+            const size_t n = t.bytes.size() / (t.shape[0] + c.shorter) * t.shape[0];
+            changed.assign(reinterpret_cast<const char*>(t.bytes.data()), n);
+            changed.replace(0, c.begins_with.size(), c.begins_with);
+            t.bytes = std::as_bytes(std::span(changed));
+          }
+          return store->Save(1, spoilt);
+        });
+    ASSERT_TRUE(path.ok()) << path.status();
+    const auto checkpoint = LoadCheckpoint(fs, *path);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+    const auto other = make();
+    const Status status = other->state().Restore(*checkpoint, options, other->learner(), other->source());
+    if (c.tensor.empty()) {
+      EXPECT_TRUE(status.ok()) << status;
+      continue;
+    }
+    EXPECT_EQ(status.code(), c.code) << status;
+    for (const std::string& part : {*path, c.tensor, std::string("checkpoint.replay=false")}) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+    }
+  }
 }
 
 TEST(RunState, APoolRefusesGroupsThatAreNotInStep) {

@@ -76,7 +76,9 @@ class Learner {
   // the replay's content) becomes as large as it was; `first` is the tensor's first dimension. Nothing for
   // other tensors. ResourceExhausted or InvalidArgument where it cannot.
   virtual Status ResizeState(std::string_view name, uint64_t first) = 0;
-  virtual void Loaded(uint64_t updates, uint64_t optimizer_steps) = 0;
+  // Takes over what was written to State. DataLoss naming the tensor where its content does not hold
+  // together, InvalidArgument where it is of other settings; the learner is then of no further use.
+  virtual Status Loaded(uint64_t updates, uint64_t optimizer_steps) = 0;
 };
 
 }  // namespace millrace

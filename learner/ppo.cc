@@ -372,11 +372,12 @@ Status PpoLearner::ResizeState(std::string_view name, uint64_t first) {
   return absl::OkStatus();
 }
 
-void PpoLearner::Loaded(uint64_t updates, uint64_t optimizer_steps) {
+Status PpoLearner::Loaded(uint64_t updates, uint64_t optimizer_steps) {
   updates_ = updates;
   optimizer_steps_ = optimizer_steps;
   if (encoder_.normalizes()) encoder_.SetStatistics(obs_statistics_.mean(), obs_statistics_.variance());
   net_.PackAll(parameters_, packed_, true);
+  return absl::OkStatus();
 }
 
 }  // namespace millrace

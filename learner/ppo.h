@@ -56,7 +56,7 @@ class PpoLearner final : public Learner {
   std::vector<StateTensor> State() override;
   // The rewards' statistics grow with the actors of async mode.
   Status ResizeState(std::string_view name, uint64_t first) override;
-  void Loaded(uint64_t updates, uint64_t optimizer_steps) override;
+  Status Loaded(uint64_t updates, uint64_t optimizer_steps) override;
 
  private:
   PpoLearner(const RunOptions& options, const EnvSpec& spec, const std::vector<int>& group_rows,

@@ -133,7 +133,7 @@ TEST(PpoAsync, TheLagIsThatOfEachStep) {
   ThreadPool threads(1);
   const Batch batch(spec);
   const auto learner = MakeLearner(options, spec, threads);
-  learner->Loaded(10, 0);
+  ASSERT_TRUE(learner->Loaded(10, 0).ok());
   for (uint64_t t = 0; t < kSteps; ++t) {
     batch.segments[0].policy_version()[t] = 6 + t;  // 4, 3, 2, 1, 0 updates old
     batch.segments[1].policy_version()[t] = 12;     // acted before the learner went back
@@ -241,7 +241,7 @@ TEST(PpoAsync, StatisticsOfAnyNumberOfActorsAreRestored) {
     if (tensor.f32 != nullptr) std::copy_n(from.f32, n, tensor.f32);
     if (tensor.f64 != nullptr) std::copy_n(from.f64, n, tensor.f64);
   }
-  again->Loaded(learner->updates(), learner->optimizer_steps());
+  ASSERT_TRUE(again->Loaded(learner->updates(), learner->optimizer_steps()).ok());
   for (PpoLearner* l : {learner.get(), again.get()}) {
     ASSERT_TRUE(l->Update(batch.segments, 0.0, std::vector<uint32_t>{4, 5}).ok());
   }

@@ -191,7 +191,6 @@ StatusOr<LearnerReport> SacLearner::Update(std::span<const SegmentView> segments
                                            std::span<const uint32_t> groups) {
   MILL_CHECK(groups.empty() || groups.size() == segments.size());
   const double begin = Now();
-  MILL_RETURN_IF_ERROR(replay_loaded_);
   MILL_RETURN_IF_ERROR(AddSegments(segments, groups));
   const ReplaySection& replay = options_.replay;
   const double done = std::clamp(progress, 0.0, 1.0);
@@ -375,20 +374,35 @@ Status SacLearner::ResizeState(std::string_view name, uint64_t first) {
   return replay_->ResizeState(name, first);
 }
 
+// A limiter that is made of impossible counts would owe steps without end.
+Status SacLearner::CheckLoaded() const {
+  const auto broken = [](const char* what) {
+    return absl::DataLossError(absl::StrCat(
+        what, "; take an earlier checkpoint, or begin a new run with these weights by run.warm_start"));
+  };
+  for (const Counter c : {kTried, kPolicySteps, kExploded, kAlphaLimited, kInserted, kSampled}) {
+    if (counters_[c] < 0) return broken("tensor sac/counters: a count is below zero");
+  }
+  if (!(largest_ >= 0)) return broken("tensor sac/largest is no size");
+  return absl::OkStatus();
+}
+
 // Without the replay's content the limiter begins anew too, or what was inserted would be owed steps that
 // nothing is left for.
-void SacLearner::Loaded(uint64_t updates, uint64_t optimizer_steps) {
+Status SacLearner::Loaded(uint64_t updates, uint64_t optimizer_steps) {
+  MILL_RETURN_IF_ERROR(CheckLoaded());
+  if (loads_replay_) MILL_RETURN_IF_ERROR(replay_->Loaded());
+  loads_replay_ = false;
   updates_ = updates;
   step_->counters()[0] = static_cast<int64_t>(optimizer_steps);
   step_->counters()[1] = counters_[kPolicySteps];
-  replay_loaded_ = loads_replay_ ? replay_->Loaded() : absl::OkStatus();
-  loads_replay_ = false;
   if (replay_->size() > 0) {
     limiter_.Load({static_cast<uint64_t>(counters_[kInserted]), static_cast<uint64_t>(counters_[kSampled]),
                    counters_[kBalance], counters_[kUp], counters_[kDown]});
   }
   if (encoder_.normalizes()) encoder_.SetStatistics(obs_statistics_.mean(), obs_statistics_.variance());
   step_->Loaded();
+  return absl::OkStatus();
 }
 
 }  // namespace millrace

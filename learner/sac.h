@@ -55,11 +55,10 @@ class SacLearner : public Learner {
   uint64_t updates() const override { return updates_; }
   // Gradient steps that the critics took.
   uint64_t optimizer_steps() const override;
-  // With the replay's content where checkpoint.replay asks for it. A content that does not hold together is
-  // an error of the first Update after Loaded.
+  // With the replay's content where checkpoint.replay asks for it.
   std::vector<StateTensor> State() override;
   Status ResizeState(std::string_view name, uint64_t first) override;
-  void Loaded(uint64_t updates, uint64_t optimizer_steps) override;
+  Status Loaded(uint64_t updates, uint64_t optimizer_steps) override;
 
   Replay& replay() { return *replay_; }
   const RateLimiter& limiter() const { return limiter_; }
@@ -94,6 +93,7 @@ class SacLearner : public Learner {
   Status TakeStep(int rows, int next, Sums& sums);
   Status Judge(const SacStepResult& result, Sums& sums);
   Status Watch(const SacStepResult& result);
+  Status CheckLoaded() const;
   void Fill(const Sums& sums, double begin, double gradient_seconds, LearnerReport& report);
   std::string Name() const;
 
@@ -115,7 +115,6 @@ class SacLearner : public Learner {
   double last_end_ = 0;  // seconds, when the last Update ended
   double gathered_before_ = 0;
   bool loads_replay_ = false;  // between ResizeState and Loaded
-  Status replay_loaded_;       // what the next Update returns where it is an error
   std::array<int64_t, kCounters> counters_{};
   uint64_t updates_ = 0;
 };

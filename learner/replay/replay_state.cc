@@ -12,14 +12,24 @@ namespace millrace {
 namespace {
 
 enum Counter { kCapacity, kPageCount, kOldest, kUsedPages, kSize, kAdded, kCounters };
+constexpr const char* kSlotsName = "replay/slots";
+constexpr const char* kFlagsName = "replay/flags";
+constexpr const char* kPagesName = "replay/pages";
+constexpr const char* kPrioritiesName = "replay/priorities";
+constexpr const char* kLargestName = "replay/largest_priority";
+constexpr const char* kCountersName = "replay/counters";
+constexpr const char* kLanesName = "replay/lanes";
+constexpr const char* kGroupsName = "replay/groups";
 constexpr uint64_t kLaneWords = 3, kGroupWords = 3, kPageBytes = 12;
 
 Status OtherReplay(const std::string& what) {
   return absl::InvalidArgumentError(
       Cat("the saved replay is of ", what, "; env.* and replay.* must be as they were"));
 }
-Status Broken(const std::string& what) {
-  return absl::DataLossError(Cat("the saved replay does not hold together: ", what));
+Status Broken(const char* tensor, const std::string& what) {
+  return absl::DataLossError(Cat("tensor ", tensor, " does not hold together: ", what,
+                                 "; take an earlier checkpoint, or set checkpoint.replay=false to go on with "
+                                 "an empty replay"));
 }
 
 }  // namespace
@@ -60,16 +70,16 @@ std::vector<StateTensor> Replay::TensorsOf(std::byte* slots, std::byte* side, St
     return tensor;
   };
   // Shapes say the layout: a loader refuses others.
-  add("replay/slots", {staged.pages, page_slots, layout_.stride}).bytes = slots;
-  add("replay/flags", {staged.pages, page_slots}).bytes = side + plan_.flags_at;
-  add("replay/pages", {staged.pages, kPageBytes}).bytes = side + plan_.pages_at;
+  add(kSlotsName, {staged.pages, page_slots, layout_.stride}).bytes = slots;
+  add(kFlagsName, {staged.pages, page_slots}).bytes = side + plan_.flags_at;
+  add(kPagesName, {staged.pages, kPageBytes}).bytes = side + plan_.pages_at;
   if (options_.prioritized) {
-    add("replay/priorities", {staged.pages, page_slots}).f32 = reinterpret_cast<float*>(side + plan_.tree_at);
-    add("replay/largest_priority", {1}).f32 = &staged.largest_priority;
+    add(kPrioritiesName, {staged.pages, page_slots}).f32 = reinterpret_cast<float*>(side + plan_.tree_at);
+    add(kLargestName, {1}).f32 = &staged.largest_priority;
   }
-  add("replay/counters", {staged.counters.size()}).i64 = staged.counters.data();
-  add("replay/lanes", {staged.lanes.size() / kLaneWords, kLaneWords}).i64 = staged.lanes.data();
-  add("replay/groups", {staged.groups.size() / kGroupWords, kGroupWords}).i64 = staged.groups.data();
+  add(kCountersName, {staged.counters.size()}).i64 = staged.counters.data();
+  add(kLanesName, {staged.lanes.size() / kLaneWords, kLaneWords}).i64 = staged.lanes.data();
+  add(kGroupsName, {staged.groups.size() / kGroupWords, kGroupWords}).i64 = staged.groups.data();
   return tensors;
 }
 
@@ -79,10 +89,10 @@ std::vector<StateTensor> Replay::State() {
 }
 
 Status Replay::ResizeState(std::string_view name, uint64_t first) {
-  const bool pages = name == "replay/slots" || name == "replay/flags" || name == "replay/pages" ||
-                     name == "replay/priorities";
-  const bool lanes = name == "replay/lanes", groups = name == "replay/groups";
-  if (name == "replay/priorities" && !options_.prioritized) return OtherReplay("prioritised draws");
+  const bool pages =
+      name == kSlotsName || name == kFlagsName || name == kPagesName || name == kPrioritiesName;
+  const bool lanes = name == kLanesName, groups = name == kGroupsName;
+  if (name == kPrioritiesName && !options_.prioritized) return OtherReplay("prioritised draws");
   if (!pages && !lanes && !groups) return absl::OkStatus();
   if (!loading_) {
     Clear();
@@ -91,7 +101,9 @@ Status Replay::ResizeState(std::string_view name, uint64_t first) {
   }
   if (pages && first > page_count_) return OtherReplay("a larger replay.capacity");
   // Rows have two pages at least, and groups a row.
-  if ((lanes || groups) && first > page_count_) return Broken("more rows than it has room for");
+  if ((lanes || groups) && first > page_count_) {
+    return Broken(lanes ? kLanesName : kGroupsName, Cat(first, " rows are more than it has room for"));
+  }
   if (pages) staged_.pages = first;
   if (lanes) staged_.lanes.resize(first * kLaneWords);
   if (groups) staged_.groups.resize(first * kGroupWords);
@@ -112,10 +124,11 @@ Status Replay::TakeStaged() {
     return OtherReplay(Cat("replay.capacity ", counter(kCapacity), ", this run's is ", options_.capacity));
   }
   if (counter(kPageCount) != page_count_) return OtherReplay("another number of rows");
-  if (counter(kOldest) >= page_count_ || counter(kUsedPages) > staged_.pages) return Broken("its counters");
+  if (counter(kOldest) >= page_count_ || counter(kUsedPages) > staged_.pages)
+    return Broken(kCountersName, "a page outside the replay");
   oldest_ = static_cast<uint32_t>(counter(kOldest));
   used_pages_ = static_cast<uint32_t>(counter(kUsedPages));
-  if (SavedPages() != staged_.pages) return Broken("its number of pages");
+  if (SavedPages() != staged_.pages) return Broken(kCountersName, "its number of pages");
   size_ = counter(kSize);
   added_ = counter(kAdded);
   for (size_t i = 0; i < staged_.lanes.size(); i += kLaneWords) {
@@ -129,10 +142,14 @@ Status Replay::TakeStaged() {
   MILL_RETURN_IF_ERROR(CheckLinks());
   if (options_.prioritized) {
     largest_priority_ = staged_.largest_priority;
-    if (!(largest_priority_ > 0) || !IsFinite(largest_priority_)) return Broken("its largest priority");
+    if (!(largest_priority_ > 0) || !IsFinite(largest_priority_)) {
+      return Broken(kLargestName, Cat("it is ", largest_priority_));
+    }
     for (uint32_t slot = 0; slot < tree_.leaves(); ++slot) {
       const bool drawable = (flags_[slot] & kDrawable) != 0;
-      if (drawable != (tree_[slot] > 0) || !IsFinite(tree_[slot])) return Broken("a priority");
+      if (drawable != (tree_[slot] > 0) || !IsFinite(tree_[slot])) {
+        return Broken(kPrioritiesName, Cat("slot ", slot, " has ", tree_[slot]));
+      }
     }
     tree_.MakeSums();
   }
@@ -148,17 +165,22 @@ Status Replay::CheckLinks() const {
   for (uint32_t i = 0; i < used_pages_; ++i) {
     const Page& page = pages_[page_at(i)];
     if (page.lane >= lanes_.size() || !page_or_none(page.next) || !page_or_none(page.previous)) {
-      return Broken("a page's links");
+      return Broken(kPagesName, Cat("the links of page ", page_at(i)));
     }
     // The newest page of a lane is the one that it writes to.
-    if ((page.next == kNone) != (lanes_[page.lane].page == page_at(i))) return Broken("a lane's newest page");
+    if ((page.next == kNone) != (lanes_[page.lane].page == page_at(i))) {
+      return Broken(kLanesName, Cat("the newest page of row ", page.lane));
+    }
   }
   for (const Lane& lane : lanes_) {
-    if (!page_or_none(lane.page)) return Broken("a lane's page");
-    if (lane.page != kNone && PageOf(lane.head) != lane.page) return Broken("a lane's head");
+    if (!page_or_none(lane.page)) return Broken(kLanesName, Cat("page ", lane.page, " of ", page_count_));
+    if (lane.page != kNone && PageOf(lane.head) != lane.page)
+      return Broken(kLanesName, "a row's newest slot");
   }
   for (const auto& [number, group] : groups_) {
-    if (uint64_t{group.first_lane} + group.rows > lanes_.size()) return Broken("a group's lanes");
+    if (uint64_t{group.first_lane} + group.rows > lanes_.size()) {
+      return Broken(kGroupsName, Cat("the rows of group ", number));
+    }
   }
   uint64_t drawable = 0;
   for (uint32_t i = 0; i < used_pages_; ++i) {
@@ -167,14 +189,17 @@ Status Replay::CheckLinks() const {
       const uint8_t flags = flags_[slot];
       const bool step = (flags & kStep) != 0;
       if ((flags & kDrawable) != 0) {
-        if (!step || !HasStack(slot)) return Broken("a step's frames");
+        if (!step || !HasStack(slot)) return Broken(kFlagsName, Cat("the frames of slot ", slot));
         ++drawable;
       }
       const bool goes_on = step && (flags & kTerminated) == 0;
-      if (goes_on && slot == last && pages_[page].next == kNone) return Broken("a step's successor");
+      if (goes_on && slot == last && pages_[page].next == kNone) {
+        return Broken(kPagesName, Cat("what follows slot ", slot));
+      }
     }
   }
-  return drawable == size_ ? absl::OkStatus() : Broken("its size");
+  if (drawable == size_) return absl::OkStatus();
+  return Broken(kCountersName, Cat("it counts ", size_, " transitions, there are ", drawable));
 }
 
 void Replay::Clear() {

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 
 #include "common/text.h"
 #include "learner/testing/replay_feed.h"
@@ -163,10 +164,46 @@ TEST_P(ReplayState, OneThatDoesNotHoldTogetherIsRefused) {
     ASSERT_FALSE(bytes.empty()) << name;
     std::memset(bytes.data(), 0xff, bytes.size() / 2);
     auto other = MakeReplay(options_, spec_, encoder_);
-    EXPECT_FALSE(saved.Load(*other).ok()) << name;
+    const Status status = saved.Load(*other);
+    EXPECT_FALSE(status.ok()) << name;
+    EXPECT_NE(status.message().find("replay"), std::string::npos) << status;
     EXPECT_EQ(other->size(), 0u) << name;
     Feed fresh(spec_, 2, 3, {}, 1, 1);
     EXPECT_TRUE(other->Add(fresh.Next(), 3).ok()) << "empty, and in use again";
+  }
+}
+
+// Single values, each of which would lead a draw or an Add astray.
+TEST_P(ReplayState, WhatIsBrokenIsNamed) {
+  Run(*replay_, a_, b_, 100, 0, batch_);
+  const auto put = [](auto value) {
+    return [value](std::vector<std::byte>& bytes) { std::memcpy(bytes.data(), &value, sizeof(value)); };
+  };
+  struct Case {
+    const char* tensor;
+    std::function<void(std::vector<std::byte>&)> spoil;
+    const char* says;
+    bool prioritized = false;
+  };
+  const Case cases[] = {
+      {"replay/lanes", put(int64_t{1} << 20), "the newest page of row 0"},
+      {"replay/pages", put(uint32_t{77777}), "the links of page 0"},
+      {"replay/groups", [](auto& bytes) { bytes[16] = std::byte{200}; }, "the rows of group 3"},
+      {"replay/counters", [](auto& bytes) { ++reinterpret_cast<int64_t*>(bytes.data())[4]; }, "transitions"},
+      {"replay/priorities", put(std::nanf("")), "slot 0 has nan", true},
+      {"replay/largest_priority", put(-1.0f), "it is -1", true},
+  };
+  for (const Case& c : cases) {
+    if (c.prioritized && !GetParam()) continue;
+    Saved saved(replay_->State());
+    c.spoil(saved.BytesOf(c.tensor));
+    auto other = MakeReplay(options_, spec_, encoder_);
+    const Status status = saved.Load(*other);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << c.tensor;
+    for (const char* part : {c.tensor, c.says, "earlier checkpoint", "checkpoint.replay=false"}) {
+      EXPECT_NE(status.message().find(part), std::string::npos) << part << ": " << status;
+    }
+    EXPECT_EQ(other->size(), 0u) << c.tensor;
   }
 }
 
