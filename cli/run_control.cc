@@ -231,12 +231,25 @@ void RunControl::NoteUpdate(const MetricsRow& row) {
   numbers_.value_loss = row.value_loss;
   numbers_.entropy = row.entropy;
   numbers_.approx_kl = row.approx_kl;
+  NoteCounter("updates_skipped", row.updates_skipped);
   if (sac_) {
     NoteReplay(row);
   } else {
     numbers_.learning_rate = row.learning_rate;
   }
   AddSample(row.steps);
+}
+
+// As the service's, a counter is there from its first count on. The row of a dropped batch has zeros.
+void RunControl::NoteCounter(const char* name, uint64_t value) {
+  if (value == 0) return;
+  for (Counter& counter : numbers_.counters) {
+    if (counter.name == name) {
+      counter.value = value;
+      return;
+    }
+  }
+  numbers_.counters.push_back({name, value});
 }
 
 // Averages over some updates: single ones are too short to say who waits.
@@ -252,6 +265,8 @@ void RunControl::NoteReplay(const MetricsRow& row) {
   numbers_.alpha = row.alpha;
   numbers_.gradient_steps = row.gradient_steps;
   numbers_.replay_size = row.replay_size;
+  NoteCounter("q_exploded", row.q_exploded);
+  NoteCounter("alpha_limited", row.alpha_limited);
   numbers_.samples_per_insert = row.samples_per_insert;
   blend(insert_wait_, row.insert_wait_share);
   blend(sample_wait_, row.sample_wait_share);

@@ -90,6 +90,7 @@ class RunControl final : public ControlTarget {
   double RecentRate(std::chrono::steady_clock::time_point now) const MILL_REQUIRES(mutex_);
   void FillReplay(RunStatus& status) const MILL_REQUIRES(mutex_);
   void NoteReplay(const MetricsRow& row) MILL_REQUIRES(mutex_);
+  void NoteCounter(const char* name, uint64_t value) MILL_REQUIRES(mutex_);
   std::string StateOf(const RunStatus& status) const MILL_REQUIRES(mutex_);
 
   TrajectoryService& service_;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <thread>
 
 #include "cli/presets.h"
@@ -26,8 +27,8 @@ struct Fixture {
   std::unique_ptr<TrajectoryService> service;
   std::unique_ptr<RunControl> control;
 
-  Fixture() {
-    options = *LoadPresetOrFile("cartpole", {});
+  explicit Fixture(const char* preset = "cartpole") {
+    options = *LoadPresetOrFile(preset, {});
     TrajectoryServiceOptions service_options;
     service_options.run = options;
     service_options.spec.id = "CartPole-v1";
@@ -192,6 +193,32 @@ TEST(RunControl, StatusHasTheRunsNumbers) {
   EXPECT_GT(status.steps_per_second_10s, 0);
   f.control->SetEvaluating(true);
   EXPECT_EQ(f.control->Status().state, "evaluating");
+}
+
+TEST(RunControl, NumbersThatWentWrongAreCountersOfTheStatus) {
+  Fixture f("pendulum-sac");
+  const auto counted = [&] {
+    std::map<std::string, uint64_t> counters;
+    for (const Counter& c : f.control->Status().counters) {
+      EXPECT_TRUE(counters.emplace(c.name, c.value).second) << c.name;
+    }
+    return counters;
+  };
+  MetricsRow row;
+  f.control->NoteUpdate(row);
+  EXPECT_TRUE(counted().empty());
+  row.q_exploded = 1;
+  f.control->NoteUpdate(row);
+  row.updates_skipped = 3;
+  row.q_exploded = 7;
+  row.alpha_limited = 2;
+  f.control->NoteUpdate(row);
+  const std::map<std::string, uint64_t> all = {
+      {"updates_skipped", 3}, {"q_exploded", 7}, {"alpha_limited", 2}};
+  EXPECT_EQ(counted(), all);
+  row.q_exploded = row.alpha_limited = 0;  // a batch that was dropped
+  f.control->NoteUpdate(row);
+  EXPECT_EQ(counted(), all);
 }
 
 }  // namespace

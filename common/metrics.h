@@ -47,6 +47,8 @@ struct LearnerMetrics {
   double q_mean = kUnknown;
   uint64_t gradient_steps = 0;           // since the run began
   uint64_t replay_size = 0;              // transitions
+  uint64_t q_exploded = 0;               // since the run began: gradient steps with Q beyond its bound
+  uint64_t alpha_limited = 0;            // since the run began: gradient steps with alpha beyond its limit
   double samples_per_insert = kUnknown;  // since the run began
   double insert_wait_share = kUnknown;   // of the update's time: what came in waited for gradient steps
   double sample_wait_share = kUnknown;   // gradient steps waited for what was to come in
@@ -143,6 +145,8 @@ inline constexpr std::array kMetricsFields = {
     MetricsField("q_mean", "loss", &MetricsRow::q_mean, MetricsMerge::kMean, MetricsOf::kSac),
     MetricsField("gradient_steps", "replay", &MetricsRow::gradient_steps, MetricsMerge::kLast,
                  MetricsOf::kSac),
+    MetricsField("q_exploded", "system", &MetricsRow::q_exploded, MetricsMerge::kLast, MetricsOf::kSac),
+    MetricsField("alpha_limited", "system", &MetricsRow::alpha_limited, MetricsMerge::kLast, MetricsOf::kSac),
     MetricsField("replay_size", "replay", &MetricsRow::replay_size, MetricsMerge::kLast, MetricsOf::kSac),
     MetricsField("samples_per_insert", "replay", &MetricsRow::samples_per_insert, MetricsMerge::kLast,
                  MetricsOf::kSac),

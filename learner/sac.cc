@@ -298,6 +298,8 @@ void SacLearner::Fill(const Sums& sums, double begin, double gradient_seconds, L
   report.skipped = sums.skipped;
   report.alpha = step_->alpha();
   report.gradient_steps = optimizer_steps();
+  report.q_exploded = static_cast<uint64_t>(exploded());
+  report.alpha_limited = static_cast<uint64_t>(alpha_limited());
   report.replay_size = replay_->size();
   if (limiter_.inserted() > 0) {
     report.samples_per_insert =

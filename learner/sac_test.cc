@@ -162,6 +162,11 @@ TEST(SacLearner, QBeyondItsBoundIsNamedOrCounted) {
   const auto learner = Make(options, threads);
   EXPECT_TRUE(UpdateUntilAnError(*learner, 20).ok());
   EXPECT_GT(learner->exploded(), 0);
+  Feeds feeds;
+  const auto report = learner->Update(feeds.Next(), 0);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->q_exploded, static_cast<uint64_t>(learner->exploded()));
+  EXPECT_EQ(report->alpha_limited, 0u);
 }
 
 TEST(SacLearner, AlphaThatRunsAwayIsNamedOrHeld) {
@@ -176,6 +181,10 @@ TEST(SacLearner, AlphaThatRunsAwayIsNamedOrHeld) {
   const auto learner = Make(options, threads);
   EXPECT_TRUE(UpdateUntilAnError(*learner, 20).ok());
   EXPECT_GT(learner->alpha_limited(), 0);
+  Feeds feeds;
+  const auto report = learner->Update(feeds.Next(), 0);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->alpha_limited, static_cast<uint64_t>(learner->alpha_limited()));
   EXPECT_LE(learner->step().alpha(), 2.0001);
 }
 
