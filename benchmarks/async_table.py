@@ -7,6 +7,7 @@
 `learning` trains each seed in both modes with two actor processes, evaluates the last checkpoint, and prints the
 ratio of the mean returns with its bootstrapped 95 % interval. `speed` gives CartPole an environment that waits
 (no core busy) until a rollout takes as long as an update in mode: sync, and compares the seconds to the target.
+There one actor process acts in both modes, for env.rows is the total in sync mode and each actor's in async.
 Runs go to a temporary folder. Each line is printed as soon as it is known.
 """
 
@@ -74,7 +75,8 @@ def speed(arguments):
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(1, arguments.seeds + 1):
             for mode in seconds:
-                run, summary = train(folder, "cartpole", seed, mode, f"env.step_wait_us={arguments.wait_us}",
+                run, summary = train(folder, "cartpole", seed, mode, "actors.processes=1",
+                                     f"env.step_wait_us={arguments.wait_us}",
                                      *arguments.set)
                 seconds[mode].append(summary["target_seconds"] if summary["target_reached"] else float("inf"))
                 rollout, update = rollout_and_update(run)
@@ -94,8 +96,8 @@ def main():
     command.add_argument("--seeds", type=int, default=10)
     command.add_argument("--set", action="append", default=[])
     command = commands.add_parser("speed")
-    command.add_argument("--seeds", type=int, default=5)
-    command.add_argument("--wait-us", type=int, default=200)
+    command.add_argument("--seeds", type=int, default=10)
+    command.add_argument("--wait-us", type=int, default=60)
     command.add_argument("--set", action="append", default=[])
     arguments = parser.parse_args()
     return learning(arguments) if arguments.command == "learning" else speed(arguments)
