@@ -26,11 +26,6 @@ uint32_t PageSlots(uint64_t capacity, int rows, size_t stride) {
   return std::min(std::max(wanted, least), floor(per_row / 16));
 }
 
-void PrefetchForWrite(const std::byte* at, size_t bytes) {
-  constexpr size_t kLine = 64, kMost = 1024;  // of more the processor sees itself that it comes in order
-  for (size_t i = 0; i < std::min(bytes, kMost); i += kLine) __builtin_prefetch(at + i, 1);
-}
-
 uint64_t RoundUp(uint64_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
@@ -195,13 +190,6 @@ void Replay::IndexFinals(const SegmentView& segment) {
   for (int entry = 0; entry < segment.final_count(); ++entry) {
     final_of_[static_cast<size_t>(segment.final_index()[entry])] = entry;
   }
-}
-
-// The head, which is compared and gets its step, and the slot behind it, where the next observation goes.
-void Replay::PrefetchHead(const Lane& lane) const {
-  if (lane.page == kNone) return;
-  PrefetchForWrite(SlotAt(lane.head), 2 * layout_.stride);
-  __builtin_prefetch(flags_ + lane.head, 1);
 }
 
 void Replay::AddRow(Lane& lane, const SegmentView& segment, int row, uint64_t first_step) {

@@ -31,6 +31,7 @@
 #include "learner/learner.h"
 #include "learner/replay/layout.h"
 #include "learner/replay/memory.h"
+#include "learner/replay/prefetch.h"
 #include "learner/replay/sum_tree.h"
 
 namespace millrace {
@@ -201,7 +202,12 @@ class Replay {
   Status CheckShapes(const SegmentView& segment) const;
   void IndexFinals(const SegmentView& segment);
   StatusOr<uint32_t> LanesOf(uint32_t group, uint32_t rows);
-  void PrefetchHead(const Lane& lane) const;
+  // The head, which is compared and gets its step, and the slot behind it, where the next observation goes.
+  MILL_PREFETCHES void PrefetchHead(const Lane& lane) const {
+    if (lane.page == kNone) return;
+    PrefetchForWrite(SlotAt(lane.head), 2 * layout_.stride);
+    __builtin_prefetch(flags_ + lane.head, 1);
+  }
   void AddRow(Lane& lane, const SegmentView& segment, int row, uint64_t first_step);
   bool Continues(const Lane& lane, const SegmentView& segment, int row, uint64_t first_step) const;
   void BeginRun(Lane& lane, const SegmentView& segment, int t, int row);
@@ -221,7 +227,14 @@ class Replay {
   void DrawByPriority(uint64_t draw, int batch, int first, int count, uint32_t* slots) const;
   float WeightOf(uint32_t slot, float beta) const;
   Window WindowOf(uint32_t slot) const;
-  void Prefetch(uint32_t slot) const;
+  // The next observation stands behind the slot, but for a page's last.
+  MILL_PREFETCHES void Prefetch(uint32_t slot) const {
+    const bool last = (slot & page_mask_) == page_mask_;
+    PrefetchBytes(SlotAt(slot), layout_.stride + (last ? 0 : layout_.observation_bytes));
+    if (last && (flags_[slot] & kTerminated) == 0) {
+      PrefetchBytes(SlotAt(Next(slot)), layout_.observation_bytes);
+    }
+  }
   void EncodeObs(uint32_t slot, float* out) const;
   void EncodeAction(uint32_t slot, float* out) const;
   void Draw(uint64_t draw, int batch, int first, int count, uint32_t* slots) const;

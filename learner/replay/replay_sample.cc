@@ -12,21 +12,12 @@ namespace millrace {
 namespace {
 
 constexpr uint32_t kTries = 4096;  // blocks of random words after which a draw walks on to the next step
-constexpr size_t kLine = 64;
-constexpr size_t kPrefetchBytes =
-    1024;  // of a longer slot the processor sees itself that it is read in order
 
 uint64_t Word(uint32_t hi, uint32_t lo) {
   return static_cast<uint64_t>(hi) << 32 | lo;
 }
 uint64_t Scale(uint64_t word, uint64_t below) {
   return static_cast<uint64_t>(static_cast<unsigned __int128>(word) * below >> 64);
-}
-
-void PrefetchBytes(const std::byte* at, size_t bytes) {
-  const size_t most = std::min(bytes, kPrefetchBytes);
-  for (size_t i = 0; i < most; i += kLine) __builtin_prefetch(at + i);
-  __builtin_prefetch(at + most - 1);
 }
 
 // The first 64 bits of PhiloxAt for rows [first, first + count): the rows' blocks are independent, and as one
@@ -125,13 +116,6 @@ Replay::Window Replay::WindowOf(uint32_t slot) const {
       return window;
     }
   }
-}
-
-void Replay::Prefetch(uint32_t slot) const {
-  // The next observation stands behind the slot, but for a page's last.
-  const bool last = (slot & page_mask_) == page_mask_;
-  PrefetchBytes(SlotAt(slot), layout_.stride + (last ? 0 : layout_.observation_bytes));
-  if (last && (flags_[slot] & kTerminated) == 0) PrefetchBytes(SlotAt(Next(slot)), layout_.observation_bytes);
 }
 
 void Replay::EncodeObs(uint32_t slot, float* out) const {
