@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "cli/bench_timing.h"
+#include "common/resource_usage.h"
 #include "kernels/core/cpu_kernel_set.h"
 #include "kernels/ops/philox.h"
 #include "learner/sac.h"
@@ -97,6 +98,7 @@ StatusOr<BenchResult> RunWork(const Work& work, const BenchOptions& bench, Threa
     rates.push_back(steps / seconds);
     gathers.push_back((learner->gather_seconds() - gathered) / seconds);
   }
+  const double all_steps = static_cast<double>(learner->optimizer_steps());
   BenchResult result{work.name, "updates/s", CpuKernelSet(), 0, 0, 0, 0, 0, {}};
   bench::Summarize(rates, result);
   const double flops = 2 * learner->step().MacsPerRow() * work.batch;
@@ -110,7 +112,13 @@ StatusOr<BenchResult> RunWork(const Work& work, const BenchOptions& bench, Threa
                     {"activation_bytes", static_cast<double>(learner->step().activation_bytes())},
                     {"replay_bytes", static_cast<double>(learner->replay().bytes())},
                     {"threads", static_cast<double>(threads.threads())},
-                    {"repetitions", static_cast<double>(rates.size())}};
+                    {"repetitions", static_cast<double>(rates.size())},
+                    {"peak_resident_bytes", static_cast<double>(ReadResourceUsage().peak_resident_bytes)}};
+  // Rows: forward, losses and backward; the critics' have the targets too. Adam: with target and packing.
+  const char* const parts[] = {"ms_critic_rows", "ms_critic_weights", "ms_critic_adam",
+                               "ms_policy_rows", "ms_policy_weights", "ms_policy_adam"};
+  for (size_t i = 0; i < SacStep::kParts; ++i)
+    result.details.emplace_back(parts[i], 1e3 * learner->step().seconds()[i] / all_steps);
   return result;
 }
 

@@ -242,6 +242,7 @@ SacStepResult SacStep::Run(uint64_t step, const ReplayBatch& batch, float* td_ab
   td_abs_ = td_abs;
   step_ = step;
   blocks_ = (batch.rows + kSacBlockRows - 1) / kSacBlockRows;
+  part_began_ = std::chrono::steady_clock::now();
   DrawSubset();
   const int beside = side != nullptr ? side->tasks() : 0;
   // In turns, so that each thread's share has some of both.
@@ -250,6 +251,7 @@ SacStepResult SacStep::Run(uint64_t step, const ReplayBatch& batch, float* td_ab
     if (task % 2 == 0 && i < blocks_) CriticRows(i, *workers_[static_cast<size_t>(worker)]);
     if (task % 2 == 1 && i < beside) side->Run(i, worker);
   });
+  EndPart(kCriticRows);
   SacCriticStats sums;
   for (int i = 0; i < blocks_; ++i) sums.Add(critic_stats_[static_cast<size_t>(i)]);
   const double rows = batch.rows;
@@ -264,18 +266,27 @@ SacStepResult SacStep::Run(uint64_t step, const ReplayBatch& batch, float* td_ab
     return result;
   }
   result.critic_norm = Gradients(critics_, critic_, *critic_workspace_, batch.x, batch.ld);
+  EndPart(kCriticWeights);
   if (critic_.adam.skip != 0) {
     result.bad = BadGradient("critics", critics_.tensors(), critic_.g);
     return result;
   }
   Descend(critics_, critic_,
           (step + 1) % options_.sac.target_interval == 0 ? static_cast<float>(options_.sac.tau) : 0.0f);
+  EndPart(kCriticAdam);
   if ((step + 1) % options_.sac.policy_delay == 0) RunPolicyHalf(result);
   return result;
 }
 
+void SacStep::EndPart(Part part) {
+  const auto now = std::chrono::steady_clock::now();
+  seconds_[part] += std::chrono::duration<double>(now - part_began_).count();
+  part_began_ = now;
+}
+
 void SacStep::RunPolicyHalf(SacStepResult& result) {
   threads_.ParallelFor(blocks_, [&](int block, int) { PolicyRows(block); });
+  EndPart(kPolicyRows);
   SacPolicyStats sums;
   for (int i = 0; i < blocks_; ++i) sums.Add(policy_stats_[static_cast<size_t>(i)]);
   const double rows = batch_->rows;
@@ -286,12 +297,14 @@ void SacStep::RunPolicyHalf(SacStepResult& result) {
     return;
   }
   result.actor_norm = Gradients(actor_.mlp(), policy_, *policy_workspace_, batch_->x, batch_->ld);
+  EndPart(kPolicyWeights);
   if (policy_.adam.skip != 0) {
     result.bad = BadGradient("policy", actor_.tensors(), policy_.g);
     return;
   }
   Descend(actor_.mlp(), policy_, 0.0f);
   if (options_.sac.auto_alpha) StepTemperature();
+  EndPart(kPolicyAdam);
   result.policy_stepped = true;
 }
 

@@ -76,6 +76,9 @@ class SacStep {
   double MacsPerRow() const;
   // Bytes of activations and gradients of activations.
   size_t activation_bytes() const;
+  // Seconds in each part of all steps since it was made.
+  enum Part { kCriticRows, kCriticWeights, kCriticAdam, kPolicyRows, kPolicyWeights, kPolicyAdam, kParts };
+  const std::array<double, kParts>& seconds() const { return seconds_; }
 
   // What Run changes, for checkpoints. After a change from outside: Loaded.
   struct Tensor {
@@ -114,6 +117,7 @@ class SacStep {
   void SampleActions(const float* logits, Mlp::Rows rows, Purpose purpose, float* action, int action_ld,
                      float* noise) const;
   void RunPolicyHalf(SacStepResult& result);
+  void EndPart(Part part);
   void StepTemperature();
   double Gradients(const Mlp& net, Flat& flat, Mlp::Workspace& w, const float* x, int ldx);
   void Descend(const Mlp& net, Flat& flat, float tau);
@@ -150,6 +154,8 @@ class SacStep {
   std::vector<double> squares_;               // [tasks of a network's gradients]
   std::vector<int32_t> order_, all_;  // [critics]; the first critic_subset are in the target; 0, 1 ...
   int64_t counters_[kCounters] = {0, 0};
+  std::array<double, kParts> seconds_{};
+  std::chrono::steady_clock::time_point part_began_;
 
   // Of the step that runs.
   const ReplayBatch* batch_ = nullptr;
