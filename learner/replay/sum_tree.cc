@@ -30,27 +30,45 @@ float LeastOf(const float* child) {
   return m[0];
 }
 
-// The child that the mass falls on; what is left of the mass stays for that child's own children. Without a
-// branch that depends on the mass: the draws of a chunk then overlap instead of waiting for mispredictions.
+// Beyond the sum, by rounding or by the caller: the last child that has any of it.
 template <class T>
-uint32_t Pick(const T* child, double& mass) {
-  double prefix = 0, below = 0;
-  uint32_t picked = 0;
-  for (uint32_t i = 0; i < kFan; ++i) {
-    prefix += static_cast<double>(child[i]);
-    const bool past = mass >= prefix;
-    picked += past ? 1 : 0;
-    below = past ? prefix : below;
-  }
-  if (picked < kFan) {
-    mass -= below;
-    return picked;
-  }
-  // Beyond the sum, by rounding or by the caller: beyond each of the levels below as well.
-  mass = std::numeric_limits<double>::max();
+uint32_t LastOf(const T* child) {
   uint32_t last = kFan - 1;
   while (last > 0 && !(child[last] > 0)) --last;
   return last;
+}
+
+// Draws that go down the tree side by side, each in its lane of a vector.
+constexpr int kLanes = 4;
+using Doubles = double __attribute__((vector_size(kLanes * sizeof(double))));
+using Counts = int64_t __attribute__((vector_size(kLanes * sizeof(int64_t))));
+
+// For each lane: the child of node[lane] that the mass falls on, whose number among all nodes takes the
+// node's place; what is left of the mass stays for that child's own children. The sums of a node are made in
+// its children's order, whatever the lane. Without a branch that depends on a mass that is in its range.
+template <class T>
+void Descend(const T* children, double* mass, uint32_t* node) {
+  const T* child[kLanes];
+  Doubles m;
+  for (int l = 0; l < kLanes; ++l) {
+    child[l] = children + static_cast<size_t>(node[l]) * kFan;
+    m[l] = mass[l];
+  }
+  Doubles prefix = {}, below = {};
+  Counts picked = {};
+  for (uint32_t i = 0; i < kFan; ++i) {
+    prefix += Doubles{static_cast<double>(child[0][i]), static_cast<double>(child[1][i]),
+                      static_cast<double>(child[2][i]), static_cast<double>(child[3][i])};
+    const Counts past = m >= prefix;  // -1 where it is
+    picked -= past;
+    below = past ? prefix : below;
+  }
+  m -= below;
+  for (int l = 0; l < kLanes; ++l) {
+    const bool beyond = picked[l] == kFan;  // and so beyond each of the levels below as well
+    mass[l] = beyond ? std::numeric_limits<double>::max() : m[l];
+    node[l] = node[l] * kFan + (beyond ? LastOf(child[l]) : static_cast<uint32_t>(picked[l]));
+  }
 }
 
 }  // namespace
@@ -133,21 +151,27 @@ void SumTree::MakeSums() {
   Refresh();
 }
 
-void SumTree::Find(double* mass, uint32_t* leaf, int n) const {
-  std::fill_n(leaf, n, 0u);
-  for (size_t level = levels_.size(); level-- > 0;) {
-    const Level& at = levels_[level];
-    for (int i = 0; i < n; ++i) {
-      const size_t first = static_cast<size_t>(leaf[i]) * kFan;
-      leaf[i] = static_cast<uint32_t>(first) + Pick(at.sum + first, mass[i]);
-      const size_t child = static_cast<size_t>(leaf[i]) * kFan;
-      __builtin_prefetch(level > 0 ? static_cast<const void*>(levels_[level - 1].sum + child)
-                                   : leaf_ + child);
+// Level by level for some dozens of draws, so that the memory of one is on its way while the others are
+// looked at.
+void SumTree::Find(const double* mass, uint32_t* leaf, int n) const {
+  constexpr int kMost = 16 * kLanes;
+  for (int begin = 0; begin < n; begin += kMost) {
+    const int count = std::min(n - begin, kMost);
+    double left[kMost];
+    uint32_t node[kMost] = {};
+    const int lanes = (count + kLanes - 1) / kLanes * kLanes;  // the last draw again in those without one
+    for (int i = 0; i < lanes; ++i) left[i] = mass[begin + std::min(i, count - 1)];
+    for (size_t level = levels_.size(); level-- > 0;) {
+      for (int i = 0; i < lanes; i += kLanes) Descend(levels_[level].sum, left + i, node + i);
+      for (int i = 0; i < lanes; ++i) {
+        const size_t child = static_cast<size_t>(node[i]) * kFan;
+        __builtin_prefetch(level > 0 ? static_cast<const void*>(levels_[level - 1].sum + child)
+                                     : leaf_ + child);
+        if (level > 0) __builtin_prefetch(levels_[level - 1].sum + child + kFan / 2);
+      }
     }
-  }
-  for (int i = 0; i < n; ++i) {
-    const size_t first = static_cast<size_t>(leaf[i]) * kFan;
-    leaf[i] = static_cast<uint32_t>(first) + Pick(leaf_ + first, mass[i]);
+    for (int i = 0; i < lanes; i += kLanes) Descend(leaf_, left + i, node + i);
+    std::copy_n(node, count, leaf + begin);
   }
 }
 

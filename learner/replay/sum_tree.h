@@ -40,9 +40,9 @@ class SumTree {
   float least() const { return least_; }
 
   // leaf[i] is the first whose prefix sum, it included, is above mass[i]; for a mass at the total or beyond,
-  // the last with a priority above 0. total() > 0. Masses are used up. n of any size; a few dozen at once
-  // hide the memory's latency.
-  void Find(double* mass, uint32_t* leaf, int n) const;
+  // the last with a priority above 0. total() > 0. n of any size; a few dozen at once hide the memory's
+  // latency.
+  void Find(const double* mass, uint32_t* leaf, int n) const;
 
  private:
   struct Level {
