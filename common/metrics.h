@@ -45,6 +45,9 @@ struct LearnerMetrics {
   double actor_loss = kUnknown;
   double alpha = kUnknown;
   double q_mean = kUnknown;
+  double batch_mean = kUnknown;  // transitions of a gradient step, over those of the update
+  double batch_min = kUnknown;
+  double batch_max = kUnknown;
   uint64_t gradient_steps = 0;           // since the run began
   uint64_t replay_size = 0;              // transitions
   uint64_t q_exploded = 0;               // since the run began: gradient steps with Q beyond its bound
@@ -143,6 +146,9 @@ inline constexpr std::array kMetricsFields = {
     MetricsField("actor_loss", "loss", &MetricsRow::actor_loss, MetricsMerge::kMean, MetricsOf::kSac),
     MetricsField("alpha", "loss", &MetricsRow::alpha, MetricsMerge::kLast, MetricsOf::kSac),
     MetricsField("q_mean", "loss", &MetricsRow::q_mean, MetricsMerge::kMean, MetricsOf::kSac),
+    MetricsField("batch_mean", "replay", &MetricsRow::batch_mean, MetricsMerge::kMean, MetricsOf::kSac),
+    MetricsField("batch_min", "replay", &MetricsRow::batch_min, MetricsMerge::kMin, MetricsOf::kSac),
+    MetricsField("batch_max", "replay", &MetricsRow::batch_max, MetricsMerge::kMax, MetricsOf::kSac),
     MetricsField("gradient_steps", "replay", &MetricsRow::gradient_steps, MetricsMerge::kLast,
                  MetricsOf::kSac),
     MetricsField("q_exploded", "system", &MetricsRow::q_exploded, MetricsMerge::kLast, MetricsOf::kSac),

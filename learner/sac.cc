@@ -123,6 +123,8 @@ class SacLearner::Gather : public SideWork {
 struct SacLearner::Sums {
   double critic_loss = 0, q = 0, critic_norm = 0, actor_loss = 0, log_prob = 0;
   int tried = 0, skipped = 0, critic_steps = 0, policy_steps = 0;
+  int least_rows = 0, most_rows = 0;  // of a batch
+  int64_t rows = 0;                   // of all batches
 };
 
 SacLearner::SacLearner(const RunOptions& options, const EnvSpec& spec, const std::vector<int>& group_rows,
@@ -178,7 +180,8 @@ Status SacLearner::AddSegments(std::span<const SegmentView> segments, std::span<
   return absl::OkStatus();
 }
 
-// Rows of the batch that may be drawn now; 0: none.
+// Rows of the batch that may be drawn now; 0: none. With batch_max that is all that the limiter allows, as
+// far as one batch goes; what is then below batch_min waits for the next Update.
 int SacLearner::NextBatch() const {
   const SacSection& sac = options_.sac;
   if (!replay_->can_sample()) return 0;
@@ -227,6 +230,9 @@ Status SacLearner::TakeStep(int rows, int next, Sums& sums) {
     gather_->Set(tried + 1, beta_, following);
   }
   const SacStepResult result = step_->Run(tried, batch, td_abs_.data(), next > 0 ? gather_.get() : nullptr);
+  sums.least_rows = sums.tried == 0 ? rows : std::min(sums.least_rows, rows);
+  sums.most_rows = std::max(sums.most_rows, rows);
+  sums.rows += rows;
   ++sums.tried;
   for (int i = 0; i < rows; ++i)
     largest_ = std::max(largest_, static_cast<double>(std::abs(batch.reward[i])));
@@ -304,6 +310,11 @@ void SacLearner::Fill(const Sums& sums, double begin, double gradient_seconds, L
   if (limiter_.inserted() > 0) {
     report.samples_per_insert =
         static_cast<double>(limiter_.sampled()) / static_cast<double>(limiter_.inserted());
+  }
+  if (sums.tried > 0) {
+    report.batch_mean = static_cast<double>(sums.rows) / sums.tried;
+    report.batch_min = sums.least_rows;
+    report.batch_max = sums.most_rows;
   }
   if (sums.critic_steps > 0) {
     report.critic_loss = sums.critic_loss / sums.critic_steps;

@@ -112,6 +112,85 @@ TEST(SacLearner, TakesNoStepBeforeTheReplayHasEnoughAndThenKeepsTheRatioExactly)
   }
 }
 
+// Inserts of eight transitions at two samples each: sixteen more are due with every update.
+RunOptions AdaptiveOptions(uint32_t least, uint32_t most) {
+  RunOptions options = Options();
+  options.sac.batch_size = 8;
+  options.sac.updates_per_step = 0.25;
+  options.sac.batch_min = least;
+  options.sac.batch_max = most;
+  return options;
+}
+
+TEST(SacLearner, AnAdaptiveBatchTakesWhatIsDueWithinItsBounds) {
+  ThreadPool threads(2);
+  const auto learner = Make(AdaptiveOptions(5, 24), threads);
+  const RateLimiter& limiter = learner->limiter();
+  Feeds feeds;
+  int ready = 0;  // updates from the first gradient step on
+  for (int i = 0; i < 60; ++i) {
+    const uint64_t sampled = limiter.sampled(), inserted = limiter.inserted(),
+                   left = limiter.SamplesAllowed();
+    const auto report = learner->Update(feeds.Next(), 0);
+    ASSERT_TRUE(report.ok()) << report.status();
+    const uint64_t drawn = limiter.sampled() - sampled;
+    EXPECT_LT(limiter.SamplesAllowed(), 5u) << "what is due was left";
+    if (report->minibatches == 0) {
+      EXPECT_EQ(drawn, 0u);
+      EXPECT_TRUE(std::isnan(report->batch_mean) && std::isnan(report->batch_min) &&
+                  std::isnan(report->batch_max));
+      continue;
+    }
+    EXPECT_EQ(static_cast<uint64_t>(std::lround(report->batch_mean * report->minibatches)), drawn);
+    EXPECT_GE(report->batch_min, 5);
+    EXPECT_LE(report->batch_min, report->batch_mean);
+    EXPECT_LE(report->batch_mean, report->batch_max);
+    if (++ready == 1) {
+      EXPECT_EQ(report->batch_max, 24) << "the limiter's band lets the first one go ahead";
+      continue;
+    }
+    const uint64_t due = left + 2 * (limiter.inserted() - inserted);
+    EXPECT_EQ(report->batch_max, due) << "one batch of all that came in";
+    EXPECT_EQ(drawn, due);
+  }
+  EXPECT_GT(ready, 50);
+}
+
+TEST(SacLearner, WhatIsDueBelowTheLeastBatchWaits) {
+  ThreadPool threads(1);
+  const auto learner = Make(AdaptiveOptions(40, 40), threads);
+  Feeds feeds;
+  int steps = 0, updates_with_steps = 0;
+  for (int i = 0; i < 50; ++i) {
+    const auto report = learner->Update(feeds.Next(), 0);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_LT(learner->limiter().SamplesAllowed(), 40u);
+    if (report->minibatches > 0) {
+      EXPECT_EQ(report->batch_min, 40);
+      ++updates_with_steps;
+    }
+    steps += report->minibatches;
+  }
+  // 400 transitions less the 24 before the first: 752 samples and the band's 40 are due.
+  EXPECT_EQ(steps, 19);
+  EXPECT_EQ(updates_with_steps, 19) << "an update brings less than a batch";
+}
+
+TEST(SacLearner, AdaptiveBatchesDoNotDependOnThreads) {
+  std::vector<std::map<std::string, std::vector<double>>> results;
+  for (int n : {1, 4}) {
+    ThreadPool threads(n);
+    RunOptions options = AdaptiveOptions(3, 100);
+    options.replay.prioritized = true;
+    const auto learner = Make(options, threads);
+    Feeds feeds;
+    for (int i = 0; i < 12; ++i) ASSERT_TRUE(learner->Update(feeds.Next(), 0).ok());
+    EXPECT_GT(learner->optimizer_steps(), 5u);
+    results.push_back(StateOf(*learner));
+  }
+  EXPECT_EQ(results[1], results[0]);
+}
+
 TEST(SacLearner, AStepThatIsNotFiniteStopsOrIsSkippedAndTheWeightsStand) {
   for (const OnNonfinite mode : {OnNonfinite::kStop, OnNonfinite::kSkip}) {
     RunOptions options = Options();
