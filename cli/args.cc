@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "cli/presets.h"
 #include "common/config/config.h"
 #include "common/config/scalar.h"
@@ -39,6 +40,8 @@ class Formatter : public CLI::Formatter {
         {"presets", "millrace presets [--json]\n       millrace presets show NAME"},
         {"show", "millrace presets show NAME"},
         {"bench", "millrace bench [WORK]... [FLAGS]\n       millrace bench list"},
+        {"tune", "millrace tune batch PRESET|FILE [--set KEY=VALUE]... [FLAGS]"},
+        {"batch", "millrace tune batch PRESET|FILE [--set KEY=VALUE]... [FLAGS]"},
         {"version", "millrace version"},
     };
     return absl::StrCat("Usage: ", usages.at(app->get_name()), "\n");
@@ -56,7 +59,8 @@ struct Raw {
   EnvsCommand envs;
   PresetsCommand presets;
   BenchCommand bench;
-  std::string seed, steps, threads, episodes, seconds, transport, action;
+  TuneCommand tune;
+  std::string seed, steps, threads, episodes, seconds, transport, action, sizes;
 };
 
 CLI::Option* Text(CLI::App* app, const std::string& name, std::string& value, const std::string& type,
@@ -72,12 +76,17 @@ CLI::App* AddCommand(CLI::App* parent, const std::string& name, const std::strin
   return app;
 }
 
-// What `train` and `learner` have in common.
-void AddRunFlags(CLI::App* app, TrainCommand& train, Raw& raw) {
+// A run's configuration.
+void AddSource(CLI::App* app, TrainCommand& train) {
   Text(app, "PRESET|FILE", train.source, "", "A preset (`millrace presets` lists them) or a YAML file");
   app->add_option("--set", train.sets, "Override a setting, for example --set ppo.epochs=4; may be repeated")
       ->option_text("KEY=VALUE")
       ->allow_extra_args(false);
+}
+
+// What `train` and `learner` have in common.
+void AddRunFlags(CLI::App* app, TrainCommand& train, Raw& raw) {
+  AddSource(app, train);
   Text(app, "--seed", raw.seed, "N", "Seed of every random number (run.seed)");
   Text(app, "--steps", raw.steps, "N", "Environment steps of the run (run.steps)");
   Text(app, "--threads", raw.threads, "N",
@@ -167,6 +176,15 @@ void AddOthers(CLI::App* root, Raw& raw) {
   Text(bench, "--seconds", raw.seconds, "S", "Roughly how long each work is measured");
   Text(bench, "--threads", raw.threads, "N", "Worker threads, 0 for all CPUs");
 
+  CLI::App* tune = AddCommand(root, "tune", "Measure which setting suits this machine");
+  CLI::App* batch = AddCommand(tune, "batch", "Speed over batch sizes, and the size that it proposes");
+  AddSource(batch, raw.tune.train);
+  Text(batch, "--sizes", raw.sizes, "N,N,...",
+       "Sizes to measure; default: powers of two around the configured one");
+  Text(batch, "--seconds", raw.seconds, "S", "Roughly how long each size is measured; default: 1.5");
+  Text(batch, "--threads", raw.threads, "N", "Worker threads, 0 for all CPUs (run.threads)");
+  batch->add_flag("--json", raw.tune.json, "Print one JSON object");
+
   AddCommand(root, "version", "Print the version");
 }
 
@@ -217,7 +235,10 @@ Status UnknownFlag(const CLI::App& app, const std::string& argument) {
 Status UnknownCommand(const CLI::App& app, const std::string& name) {
   const std::vector<std::string> names = CommandNames(app);
   std::string hint = DidYouMean(name, names);
-  if (FindPreset(name).ok()) hint = absl::StrCat("; did you mean `millrace train ", name, "`?");
+  if (FindPreset(name).ok()) {
+    const std::string command = app.get_name() == "tune" ? "tune batch" : "train";
+    hint = absl::StrCat("; did you mean `millrace ", command, " ", name, "`?");
+  }
   return absl::InvalidArgumentError(absl::StrCat(FullName(app), ": no such command: ", Quoted(name), hint,
                                                  " (commands: ", absl::StrJoin(names, ", "), ")"));
 }
@@ -350,21 +371,54 @@ StatusOr<Command> FinishPresets(const CLI::App& app, Raw& raw) {
   return Command(std::move(raw.presets));
 }
 
+// --seconds, where it is given.
+Status Seconds(const CLI::App& app, const std::string& text, std::optional<double>& value) {
+  if (app.count("--seconds") == 0) return absl::OkStatus();
+  const StatusOr<double> seconds = ParseReal(text);
+  if (!seconds.ok()) return Wrong(app, absl::StrCat("--seconds: ", std::string(seconds.status().message())));
+  if (*seconds <= 0) {
+    return Wrong(app, absl::StrCat("--seconds: ", text, " is out of range; must be above 0"));
+  }
+  value = *seconds;
+  return absl::OkStatus();
+}
+
 StatusOr<Command> FinishBench(const CLI::App& app, Raw& raw) {
   BenchCommand& bench = raw.bench;
   MILL_RETURN_IF_ERROR(Whole(app, "--threads", raw.threads, 0, bench.threads, kMaxThreads));
-  if (app.count("--seconds") > 0) {
-    const StatusOr<double> seconds = ParseReal(raw.seconds);
-    if (!seconds.ok())
-      return Wrong(app, absl::StrCat("--seconds: ", std::string(seconds.status().message())));
-    if (*seconds <= 0)
-      return Wrong(app, absl::StrCat("--seconds: ", raw.seconds, " is out of range; must be above 0"));
-    bench.seconds = *seconds;
-  }
+  MILL_RETURN_IF_ERROR(Seconds(app, raw.seconds, bench.seconds));
   bench.list = std::find(bench.works.begin(), bench.works.end(), "list") != bench.works.end();
   if (bench.list && bench.works.size() > 1) return Wrong(app, "`list` stands alone");
   if (bench.list) bench.works.clear();
   return Command(std::move(bench));
+}
+
+Status Sizes(const CLI::App& app, const std::string& text, std::vector<uint32_t>& sizes) {
+  for (const auto part : absl::StrSplit(text, ',')) {
+    std::optional<uint32_t> size;
+    MILL_RETURN_IF_ERROR(Whole(app, "--sizes", std::string(part), 1, size));
+    sizes.push_back(*size);
+  }
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return absl::OkStatus();
+}
+
+StatusOr<Command> FinishTune(const CLI::App& tune, Raw& raw) {
+  if (tune.get_subcommands().empty()) {
+    return Wrong(tune, absl::StrCat("say what to tune: ", absl::StrJoin(CommandNames(tune), ", ")));
+  }
+  const CLI::App& app = *tune.get_subcommands()[0];
+  MILL_RETURN_IF_ERROR(CheckExtras(app));
+  if (raw.tune.train.source.empty()) {
+    return Wrong(app, "name a preset (`millrace presets` lists them) or a YAML file");
+  }
+  MILL_RETURN_IF_ERROR(Whole(app, "--threads", raw.threads, 0, raw.tune.train.threads, kMaxThreads));
+  std::optional<double> seconds;
+  MILL_RETURN_IF_ERROR(Seconds(app, raw.seconds, seconds));
+  raw.tune.seconds = seconds.value_or(raw.tune.seconds);
+  if (app.count("--sizes") > 0) MILL_RETURN_IF_ERROR(Sizes(app, raw.sizes, raw.tune.sizes));
+  return Command(std::move(raw.tune));
 }
 
 StatusOr<Command> Finish(const CLI::App& root, bool version, Raw& raw) {
@@ -385,6 +439,7 @@ StatusOr<Command> Finish(const CLI::App& root, bool version, Raw& raw) {
   if (app.get_name() == "envs") return Command(raw.envs);
   if (app.get_name() == "presets") return FinishPresets(app, raw);
   if (app.get_name() == "bench") return FinishBench(app, raw);
+  if (app.get_name() == "tune") return FinishTune(app, raw);
   return Command(VersionCommand());
 }
 

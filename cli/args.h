@@ -93,9 +93,17 @@ struct BenchCommand {
   bool json = false;
 };
 
+// millrace tune batch PRESET|FILE [--sizes N,N...] [--seconds S] [--set k=v]... [--threads N] [--json]
+struct TuneCommand {
+  TrainCommand train;           // its source, sets and threads
+  std::vector<uint32_t> sizes;  // rising; empty: around the configured one
+  double seconds = 1.5;         // measured of each size
+  bool json = false;
+};
+
 using Command =
     std::variant<HelpCommand, VersionCommand, TrainCommand, LearnerCommand, ActorCommand, StatusCommand,
-                 ControlCommand, EvalCommand, EnvsCommand, PresetsCommand, BenchCommand>;
+                 ControlCommand, EvalCommand, EnvsCommand, PresetsCommand, BenchCommand, TuneCommand>;
 
 // InvalidArgument, with one line for the user, when the command line is wrong; the program's exit code is
 // then 2.

@@ -94,6 +94,16 @@ TEST(Args, TheOtherCommands) {
   EXPECT_TRUE(list.works.empty());
   EXPECT_THAT(As<BenchCommand>({"bench", "train"}).works, ElementsAre("train"));
 
+  const auto tune = As<TuneCommand>({"tune", "batch", "pendulum-sac", "--sizes", "64,16,1e3,16", "--seconds",
+                                     "0.5", "--threads", "1", "--set", "policy.hidden=[8,8]", "--json"});
+  EXPECT_EQ(tune.train.source, "pendulum-sac");
+  EXPECT_THAT(tune.sizes, ElementsAre(16u, 64u, 1000u));
+  EXPECT_EQ(tune.seconds, 0.5);
+  EXPECT_THAT(tune.train.Overrides(), ElementsAre("policy.hidden=[8,8]", "run.threads=1"));
+  EXPECT_TRUE(tune.json);
+  const auto plain = As<TuneCommand>({"tune", "batch", "cartpole"});
+  EXPECT_TRUE(plain.sizes.empty() && !plain.json && plain.train.Overrides().empty());
+
   As<VersionCommand>({"version"});
   As<VersionCommand>({"--version"});
 }
@@ -132,8 +142,8 @@ TEST(Args, TheCommandsOfTheService) {
 
 TEST(Args, HelpAtEveryLevelNamesEveryFlag) {
   const std::string root = As<HelpCommand>({"--help"}).text;
-  for (const char* name :
-       {"train", "learner", "actor", "status", "control", "eval", "envs", "presets", "bench", "version"}) {
+  for (const char* name : {"train", "learner", "actor", "status", "control", "eval", "envs", "presets",
+                           "bench", "tune", "version"}) {
     EXPECT_THAT(root, HasSubstr(name));
     EXPECT_THAT(As<HelpCommand>({name, "--help"}).text, HasSubstr(std::string("Usage: millrace ") + name));
     EXPECT_EQ(As<HelpCommand>({name, "-h"}).text, As<HelpCommand>({"help", name}).text);
@@ -147,6 +157,11 @@ TEST(Args, HelpAtEveryLevelNamesEveryFlag) {
   EXPECT_THAT(As<HelpCommand>({"presets", "show", "--help"}).text,
               HasSubstr("Usage: millrace presets show NAME"));
   std::vector<std::string> texts = {root, train};
+  texts.push_back(As<HelpCommand>({"tune", "batch", "--help"}).text);
+  EXPECT_THAT(texts.back(), HasSubstr("Usage: millrace tune batch PRESET|FILE"));
+  for (const char* flag : {"--set KEY=VALUE", "--sizes N,N,...", "--seconds S", "--threads N", "--json"}) {
+    EXPECT_THAT(texts.back(), HasSubstr(flag));
+  }
   for (const char* name : {"learner", "actor", "status", "control"}) {
     texts.push_back(As<HelpCommand>({name, "--help"}).text);
   }
@@ -165,17 +180,17 @@ struct Wrong {
 const Wrong kWrong[] = {
     {{},
      "millrace: no command; one of train, learner, actor, status, control, eval, envs, presets, bench, "
-     "version; see `millrace --help`"},
+     "tune, version; see `millrace --help`"},
     {{"trian", "cartpole"},
      "millrace: no such command: \"trian\"; did you mean train? (commands: train, learner, actor, "
-     "status, control, eval, envs, presets, bench, version)"},
+     "status, control, eval, envs, presets, bench, tune, version)"},
     {{"cartpole"},
      "millrace: no such command: \"cartpole\"; did you mean `millrace train cartpole`? (commands: train, "
-     "learner, actor, status, control, eval, envs, presets, bench, version)"},
+     "learner, actor, status, control, eval, envs, presets, bench, tune, version)"},
     {{""},
      "millrace: no such command: \"\" (commands: train, learner, actor, status, control, eval, envs, "
      "presets, "
-     "bench, version)"},
+     "bench, tune, version)"},
     {{"--quiet", "train", "x"},
      "millrace: unknown flag --quiet before the command; flags stand after it; see `millrace --help`"},
     {{"train"},
@@ -249,6 +264,24 @@ const Wrong kWrong[] = {
      "millrace bench: --seconds: expected a number, got \"soon\"; see `millrace bench --help`"},
     {{"bench", "--seconds", "0"},
      "millrace bench: --seconds: 0 is out of range; must be above 0; see `millrace bench --help`"},
+    {{"tune"}, "millrace tune: say what to tune: batch; see `millrace tune --help`"},
+    {{"tune", "pendulum-sac"},
+     "millrace tune: no such command: \"pendulum-sac\"; did you mean `millrace tune batch pendulum-sac`? "
+     "(commands: batch)"},
+    {{"tune", "batch"},
+     "millrace tune batch: name a preset (`millrace presets` lists them) or a YAML file; see `millrace tune "
+     "batch --help`"},
+    {{"tune", "batch", "a", "b"},
+     "millrace tune batch: one argument too many: \"b\"; see `millrace tune batch --help`"},
+    {{"tune", "batch", "a", "--size", "8"},
+     "millrace tune batch: unknown flag --size; did you mean --sizes?"},
+    {{"tune", "batch", "a", "--sizes", "8,,16"},
+     "millrace tune batch: --sizes: expected a whole number, got \"\"; see `millrace tune batch --help`"},
+    {{"tune", "batch", "a", "--sizes", "0"},
+     "millrace tune batch: --sizes: 0 is out of range; must be between 1 and 4294967295; see `millrace tune "
+     "batch --help`"},
+    {{"tune", "batch", "a", "--seconds", "-1"},
+     "millrace tune batch: --seconds: -1 is out of range; must be above 0; see `millrace tune batch --help`"},
     {{"version", "x"}, "millrace version: one argument too many: \"x\"; see `millrace version --help`"},
 };
 

@@ -23,6 +23,7 @@ int RunEval(const EvalCommand& command);
 int RunEnvs(const EnvsCommand& command);
 int RunPresets(const PresetsCommand& command);
 int RunBenchCommand(const BenchCommand& command);
+int RunTune(const TuneCommand& command);
 
 // Prints `millrace: <message>` and returns the exit code that fits: 2 for what the user can correct, else 3.
 int Report(const Status& status);

@@ -32,6 +32,7 @@ int main(int argc, char** argv) {
                                   [](const EnvsCommand& c) { return RunEnvs(c); },
                                   [](const PresetsCommand& c) { return RunPresets(c); },
                                   [](const BenchCommand& c) { return RunBenchCommand(c); },
+                                  [](const TuneCommand& c) { return RunTune(c); },
                               },
                               *command);
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {

@@ -282,6 +282,11 @@ const Bad kBadInput[] = {Bad{"trane cartpole", "train"},
                          Bad{"bench ppo-hevy", "ppo-heavy"},
                          Bad{"bench env:CartPol-v1", "CartPole-v1"},
                          Bad{"presets show cartpol", "cartpole"},
+                         Bad{"tune batch pendulum-sca", "did you mean pendulum-sac?"},
+                         Bad{"tune batch cartpole --sizes 256,4096", "--sizes 4096: ppo.minibatch_size"},
+                         Bad{"tune batch pendulum-sac --sizes 30000", "--sizes 30000: replay.capacity"},
+                         Bad{"tune batch pendulum-sac --set env.id=Breakot", "Breakout"},
+                         Bad{"tune batch pendulum-sac --set sac.batch_size=0", "sac.batch_size"},
                          Bad{"envs --jsn", "--json"}};
 
 TEST(Program, BadInputExitsWith2AndSaysWhatToDo) {
@@ -331,6 +336,30 @@ TEST(Program, BenchPrintsOneObjectAWork) {
                 1e-9);
     EXPECT_EQ(json["unit"], "steps/s");
   }
+}
+
+TEST(Program, TuneMeasuresBatchSizesOfAPresetAndProposesOne) {
+  const std::string quick = " --set policy.hidden=[8] --seconds 0.001";
+  const Result sac = Mill("tune batch pendulum-sac --sizes 32,8,100" + quick);
+  ASSERT_EQ(sac.code, 0) << sac.output;
+  EXPECT_THAT(sac.output, HasSubstr("pendulum-sac: sac.batch_size at 3 sizes"));
+  EXPECT_THAT(sac.output, HasSubstr("samples/s"));
+  EXPECT_THAT(sac.output, HasSubstr("\n        8 |#"));
+  EXPECT_THAT(sac.output, HasSubstr("\n  --set sac.batch_size="));
+
+  const Result ppo = Mill("tune batch cartpole --json" + quick);
+  ASSERT_EQ(ppo.code, 0) << ppo.output;
+  const Json json = Json::parse(ppo.output);
+  EXPECT_EQ(json["setting"], "ppo.minibatch_size");
+  EXPECT_EQ(json["configured"], 256);
+  std::vector<int> sizes;
+  for (const Json& size : json["sizes"]) {
+    sizes.push_back(size["batch"]);
+    EXPECT_GT(size["samples_per_second"], 0);
+    EXPECT_LE(size["share_of_best"], 1);
+  }
+  EXPECT_THAT(sizes, testing::ElementsAre(32, 64, 128, 256, 512, 1024)) << "up to the rollout";
+  EXPECT_THAT(sizes, testing::Contains(json["proposed"].get<int>()));
 }
 
 }  // namespace

@@ -108,7 +108,7 @@ def check_readme(root):
     """The commands that README.md shows name presets, millrace commands and mill commands that exist."""
     presets = {p.stem for p in (root / "cli/presets").glob("*.yaml")}
     own = {"test", "build", "format", "install", "help"}
-    program = {"train", "learner", "actor", "status", "control", "eval", "envs", "presets", "bench"}
+    program = {"train", "learner", "actor", "status", "control", "eval", "envs", "presets", "bench", "tune"}
     for number, line in enumerate(lines(root, pathlib.Path("README.md")), 1):
         match = re.match(r"\s*(?:\./mill|(?:build/release/)?millrace)\s+(\S+)(?:\s+([\w.-]+))?", line)
         if not match:
