@@ -18,8 +18,9 @@ double MillisecondsOf(const TunedSize& size) {
   return 1000 / size.updates_per_second;
 }
 
+// Rounded down, so that what falls short of the knee's share does not read as if it reached it.
 std::string Percent(double share) {
-  return absl::StrFormat("%.0f%%", 100 * share);
+  return absl::StrFormat("%.0f%%", std::floor(100 * share + 1e-9));
 }
 
 // Three figures, also where there are few a second.

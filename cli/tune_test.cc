@@ -86,6 +86,7 @@ TEST(Tune, TextHasTheTableTheRuleAndTheFlag) {
   EXPECT_THAT(text, HasSubstr("\n  --set sac.batch_size=32\n"));
   for (const std::string& line : LinesOf(text)) EXPECT_LE(line.size(), 78u) << line;
   EXPECT_THAT(ToText(Tuning({200, 500}, 10)), Not(HasSubstr("Against")));
+  EXPECT_THAT(ToText(Tuning({899, 1000}, 8)), HasSubstr(" 89% ")) << "90% would read as enough";
 }
 
 TEST(Tune, RatesThatSpreadAreCalledUnsure) {
