@@ -53,6 +53,31 @@ MILL_HD NormalPair BoxMuller(uint32_t radius_word, uint32_t angle_word) {
   return NormalPair{radius * angle.cos, radius * angle.sin};
 }
 
+// Standard normals of four dimensions, of the generator's block `block`, into eps[dimension][row]; zeros
+// where the action is the mean. p: what both ways of drawing actions have, seed, purpose, step, first_row and
+// deterministic; `first` is the tile's first row in it. A rank fills its own rows.
+template <class Team, class Params, int kRows>
+MILL_HD void DrawNormals(Team& team, const Params& p, int first, int rows, int block,
+                         float (&eps)[4][kRows]) {
+  if (p.deterministic) {
+    for (int r = team.rank(); r < rows; r += team.size()) {
+      eps[0][r] = eps[1][r] = eps[2][r] = eps[3][r] = 0.0f;
+    }
+    return;
+  }
+  MILL_SIMD
+  for (int r = team.rank(); r < rows; r += team.size()) {
+    const Philox4 w = PhiloxAt(p.seed, p.purpose, p.first_row + static_cast<uint32_t>(first + r), p.step,
+                               static_cast<uint32_t>(block));
+    const NormalPair x = BoxMuller(w.v[0], w.v[1]);
+    const NormalPair y = BoxMuller(w.v[2], w.v[3]);
+    eps[0][r] = x.a;
+    eps[1][r] = x.b;
+    eps[2][r] = y.a;
+    eps[3][r] = y.b;
+  }
+}
+
 // action = mean + exp(log_std) * eps. The log-prob is that of the action as stored, after its rounding, so
 // that the loss finds a ratio of 1 at the first update.
 struct SampleGaussian {
@@ -88,7 +113,7 @@ struct SampleGaussian {
     float entropy = 0.0f;
     for (int r = team.rank(); r < rows; r += team.size()) s.log_prob[r] = 0.0f;
     for (int d = 0; d < p.dims; ++d) {
-      if (d % 4 == 0) DrawNormals(team, p, first, rows, d / 4, s);
+      if (d % 4 == 0) DrawNormals(team, p, first, rows, d / 4, s.eps);
       const float log_std = ClampLogStd(p.log_std[d]);
       const float std = Exp(log_std);
       const float inv_std = Exp(-log_std);
@@ -107,28 +132,6 @@ struct SampleGaussian {
     for (int r = team.rank(); r < rows; r += team.size()) p.log_prob[first + r] = s.log_prob[r];
     if (p.entropy != nullptr) {
       for (int r = team.rank(); r < rows; r += team.size()) p.entropy[first + r] = entropy;
-    }
-  }
-
- private:
-  template <class Team>
-  static MILL_HD void DrawNormals(Team& team, const Params& p, int first, int rows, int block, Shared& s) {
-    if (p.deterministic) {
-      for (int r = team.rank(); r < rows; r += team.size()) {
-        s.eps[0][r] = s.eps[1][r] = s.eps[2][r] = s.eps[3][r] = 0.0f;
-      }
-      return;
-    }
-    MILL_SIMD
-    for (int r = team.rank(); r < rows; r += team.size()) {
-      const Philox4 w = PhiloxAt(p.seed, p.purpose, p.first_row + static_cast<uint32_t>(first + r), p.step,
-                                 static_cast<uint32_t>(block));
-      const NormalPair x = BoxMuller(w.v[0], w.v[1]);
-      const NormalPair y = BoxMuller(w.v[2], w.v[3]);
-      s.eps[0][r] = x.a;
-      s.eps[1][r] = x.b;
-      s.eps[2][r] = y.a;
-      s.eps[3][r] = y.b;
     }
   }
 };

@@ -73,10 +73,7 @@ struct DiscretePolicyLoss {
     float* dlogits;          // [rows, ld], actions of each row written
     SacPolicyStats* stats;   // [tiles] written
   };
-  struct Shared {
-    float loss[kSacRows], q[kSacRows], log_prob[kSacRows], bad[kSacRows];
-    float lanes[4][kLanes];
-  };
+  using Shared = SacPolicyRows;
 
   static int Tiles(const Params& p) { return CeilDiv(p.rows, kSacRows); }
 
@@ -87,7 +84,7 @@ struct DiscretePolicyLoss {
     const float alpha = Exp(*p.log_alpha);
     for (int r = team.rank(); r < rows; r += team.size()) Row(p, alpha, first, r, s);
     team.Sync();
-    PolicyQ::SumPolicy(team, rows, s, p.stats + tile);
+    SumPolicyRows(team, rows, s, p.stats + tile);
   }
 
  private:

@@ -168,6 +168,28 @@ struct SacPolicyStats {
   }
 };
 
+// What the rows of a tile add to them; both forms of the policy's loss fill it.
+struct SacPolicyRows {
+  float loss[kSacRows], q[kSacRows], log_prob[kSacRows], bad[kSacRows];
+  float lanes[4][kLanes];
+};
+
+template <class Team>
+MILL_HD void SumPolicyRows(Team& team, int rows, SacPolicyRows& s, SacPolicyStats* stats) {
+  SumIntoLanes(team, rows, s.lanes[0], [&s](int r) { return s.loss[r]; });
+  SumIntoLanes(team, rows, s.lanes[1], [&s](int r) { return s.q[r]; });
+  SumIntoLanes(team, rows, s.lanes[2], [&s](int r) { return s.log_prob[r]; });
+  SumIntoLanes(team, rows, s.lanes[3], [&s](int r) { return s.bad[r]; });
+  team.Sync();
+  if (team.rank() == 0) {
+    stats->loss = static_cast<double>(AddLanes(s.lanes[0]));
+    stats->q = static_cast<double>(AddLanes(s.lanes[1]));
+    stats->log_prob = static_cast<double>(AddLanes(s.lanes[2]));
+    stats->nonfinite = static_cast<double>(AddLanes(s.lanes[3]));
+  }
+  team.Sync();
+}
+
 // The policy's loss, and its gradient by what the critics say of its actions.
 struct PolicyQ {
   struct Params {
@@ -182,10 +204,7 @@ struct PolicyQ {
     float inv_count;         // 1 / rows of the whole batch
     SacPolicyStats* stats;   // [tiles] written
   };
-  struct Shared {
-    float loss[kSacRows], q[kSacRows], log_prob[kSacRows], bad[kSacRows];
-    float lanes[4][kLanes];
-  };
+  using Shared = SacPolicyRows;
 
   static int Tiles(const Params& p) { return CeilDiv(p.rows, kSacRows); }
 
@@ -203,24 +222,7 @@ struct PolicyQ {
       s.bad[r] = IsFinite(s.loss[r]) ? 0.0f : 1.0f;
     }
     team.Sync();
-    SumPolicy(team, rows, s, p.stats + tile);
-  }
-
-  // Shared with the discrete form.
-  template <class Team, class Scratch>
-  static MILL_HD void SumPolicy(Team& team, int rows, Scratch& s, SacPolicyStats* stats) {
-    SumIntoLanes(team, rows, s.lanes[0], [&s](int r) { return s.loss[r]; });
-    SumIntoLanes(team, rows, s.lanes[1], [&s](int r) { return s.q[r]; });
-    SumIntoLanes(team, rows, s.lanes[2], [&s](int r) { return s.log_prob[r]; });
-    SumIntoLanes(team, rows, s.lanes[3], [&s](int r) { return s.bad[r]; });
-    team.Sync();
-    if (team.rank() == 0) {
-      stats->loss = static_cast<double>(AddLanes(s.lanes[0]));
-      stats->q = static_cast<double>(AddLanes(s.lanes[1]));
-      stats->log_prob = static_cast<double>(AddLanes(s.lanes[2]));
-      stats->nonfinite = static_cast<double>(AddLanes(s.lanes[3]));
-    }
-    team.Sync();
+    SumPolicyRows(team, rows, s, p.stats + tile);
   }
 
  private:

@@ -46,7 +46,7 @@ struct SampleSquashed {
     const int rows = MinOf(kRows, p.rows - first);
     for (int r = team.rank(); r < rows; r += team.size()) s.log_prob[r] = 0.0f;
     for (int d = 0; d < p.dims; ++d) {
-      if (d % 4 == 0) DrawNormals(team, p, first, rows, d / 4, s);
+      if (d % 4 == 0) DrawNormals(team, p, first, rows, d / 4, s.eps);
       const float* out = p.out + static_cast<size_t>(first) * p.ld + d;
       for (int r = team.rank(); r < rows; r += team.size()) {
         s.mean[r] = out[static_cast<size_t>(r) * p.ld];
@@ -74,27 +74,6 @@ struct SampleSquashed {
     float* noise = p.noise + static_cast<size_t>(first) * p.dims + d;
     for (int r = team.rank(); r < rows; r += team.size())
       noise[static_cast<size_t>(r) * p.dims] = s.eps[d % 4][r];
-  }
-
-  template <class Team>
-  static MILL_HD void DrawNormals(Team& team, const Params& p, int first, int rows, int block, Shared& s) {
-    if (p.deterministic) {
-      for (int r = team.rank(); r < rows; r += team.size()) {
-        s.eps[0][r] = s.eps[1][r] = s.eps[2][r] = s.eps[3][r] = 0.0f;
-      }
-      return;
-    }
-    MILL_SIMD
-    for (int r = team.rank(); r < rows; r += team.size()) {
-      const Philox4 w = PhiloxAt(p.seed, p.purpose, p.first_row + static_cast<uint32_t>(first + r), p.step,
-                                 static_cast<uint32_t>(block));
-      const NormalPair x = BoxMuller(w.v[0], w.v[1]);
-      const NormalPair y = BoxMuller(w.v[2], w.v[3]);
-      s.eps[0][r] = x.a;
-      s.eps[1][r] = x.b;
-      s.eps[2][r] = y.a;
-      s.eps[3][r] = y.b;
-    }
   }
 };
 
