@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "cli/pool_source.h"
@@ -29,18 +28,6 @@ Status ValidateForEnv(const RunOptions& options, const EnvSpec& spec) {
       return absl::InvalidArgumentError(
           absl::StrCat("env.id: ", spec.id, " has no valid bounds in action ", d));
     }
-    // Squashed actions are scaled to them.
-    if (IsSac(options) && !(std::isfinite(spec.action.low[d]) && std::isfinite(spec.action.high[d]) &&
-                            spec.action.low[d] < spec.action.high[d])) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "env.id: action ", d, " of ", spec.id, " is not between two finite bounds (", spec.action.low[d],
-          " to ", spec.action.high[d], "), as algorithm sac needs; take algorithm ppo"));
-    }
-  }
-  if (IsSac(options) && spec.action.kind == ActionSpec::Kind::kMultiDiscrete) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "env.id: the actions of ", spec.id,
-        " are several choices at once; algorithm sac takes one (Discrete) or a Box; take algorithm ppo"));
   }
   return absl::OkStatus();
 }

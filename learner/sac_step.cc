@@ -37,17 +37,20 @@ size_t Floats(int rows, int columns) {
   return static_cast<size_t>(rows) * static_cast<size_t>(columns);
 }
 
-Status CheckActions(const ActionSpec& action) {
+// Squashed actions are scaled to the environment's bounds.
+Status CheckActions(const EnvSpec& spec) {
+  const ActionSpec& action = spec.action;
   if (action.kind == ActionSpec::Kind::kMultiDiscrete) {
-    return absl::InvalidArgumentError(
-        "algorithm: sac covers Box and Discrete actions, and this environment has MultiDiscrete ones; choose "
-        "algorithm ppo");
+    return absl::InvalidArgumentError(absl::StrCat(
+        "env.id: the actions of ", spec.id,
+        " are several choices at once; algorithm sac takes one (Discrete) or a Box; take algorithm ppo"));
   }
-  for (size_t i = 0; action.box() && i < action.low.size(); ++i) {
-    if (std::isfinite(action.low[i]) && std::isfinite(action.high[i])) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("algorithm: sac squashes actions into the environment's bounds, and those of dimension ",
-                     i, " are not finite; wrap the environment, or choose algorithm ppo"));
+  for (size_t d = 0; action.box() && d < action.low.size(); ++d) {
+    const float low = action.low[d], high = action.high[d];
+    if (std::isfinite(low) && std::isfinite(high) && low < high) continue;
+    return absl::InvalidArgumentError(absl::StrCat("env.id: action ", d, " of ", spec.id,
+                                                   " is not between two finite bounds (", low, " to ", high,
+                                                   "), as algorithm sac needs; take algorithm ppo"));
   }
   return absl::OkStatus();
 }
@@ -72,7 +75,7 @@ SacStep::~SacStep() = default;
 
 StatusOr<std::unique_ptr<SacStep>> SacStep::Make(const RunOptions& options, const EnvSpec& spec,
                                                  int obs_width, int max_batch, ThreadPool& threads) {
-  MILL_RETURN_IF_ERROR(CheckActions(spec.action));
+  MILL_RETURN_IF_ERROR(CheckActions(spec));
   auto step = std::unique_ptr<SacStep>(new SacStep(options, spec, obs_width, max_batch, threads));
   MILL_RETURN_IF_ERROR(step->Allocate());
   step->Initialize();

@@ -152,11 +152,14 @@ TEST(SacStep, ActionsThatItDoesNotCoverAreErrors) {
   spec.action.kind = ActionSpec::Kind::kMultiDiscrete;
   spec.action.nvec = {2, 2};
   EXPECT_THAT(SacStep::Make(SmallOptions(), spec, kObs, 7, threads).status().message(),
-              testing::HasSubstr("MultiDiscrete"));
+              testing::HasSubstr("the actions of Small are several choices at once"));
   spec = SmallSpec(true);
   spec.action.high[1] = HUGE_VALF;
-  EXPECT_THAT(SacStep::Make(SmallOptions(), spec, kObs, 7, threads).status().message(),
-              testing::HasSubstr("dimension 1"));
+  EXPECT_EQ(SacStep::Make(SmallOptions(), spec, kObs, 7, threads).status().message(),
+            "env.id: action 1 of Small is not between two finite bounds (-2 to inf), as algorithm sac needs; "
+            "take algorithm ppo");
+  spec.action.high[1] = spec.action.low[1];
+  EXPECT_FALSE(SacStep::Make(SmallOptions(), spec, kObs, 7, threads).ok());
 }
 
 // One step an episode, the reward -(a - 0.5)^2: the policy must come to 0.5, and its critics to its return.

@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -194,25 +193,6 @@ TEST(Trainer, SacTakesItsGradientStepsAtTheRatio) {
     before = row->gradient_steps;
   }
   EXPECT_NEAR(static_cast<double>(before), 0.5 * (180 - 40), 2);
-}
-
-TEST(Trainer, SacRefusesActionsThatItCannotTake) {
-  const RunOptions options = Preset("pendulum-sac");
-  EnvSpec spec;
-  spec.id = "Odd-v0";
-  spec.action.kind = ActionSpec::Kind::kBox;
-  spec.action.low = {-1, -1};
-  spec.action.high = {1, std::numeric_limits<float>::infinity()};
-  EXPECT_EQ(
-      ValidateForEnv(options, spec).message(),
-      "env.id: action 1 of Odd-v0 is not between two finite bounds (-1 to inf), as algorithm sac needs; take "
-      "algorithm ppo");
-  spec.action = {};
-  spec.action.kind = ActionSpec::Kind::kMultiDiscrete;
-  spec.action.nvec = {3, 2};
-  EXPECT_THAT(std::string(ValidateForEnv(options, spec).message()),
-              testing::HasSubstr("several choices at once"));
-  EXPECT_TRUE(ValidateForEnv(Preset("pendulum"), spec).ok());
 }
 
 TEST(Trainer, EvaluationIsRepeatableAndChangesNothing) {
