@@ -6,6 +6,7 @@
 #include "cli/bench_timing.h"
 #include "kernels/core/cpu_kernel_set.h"
 #include "kernels/ops/philox.h"
+#include "learner/replay/batch_memory.h"
 #include "learner/replay/replay.h"
 
 namespace millrace {
@@ -93,35 +94,17 @@ const std::vector<Work>& Works() {
   return works;
 }
 
-struct Batch {
-  std::vector<float> x = std::vector<float>(kBatch * kLd), next_x = x, reward = std::vector<float>(kBatch),
-                     discount = reward, weight = reward;
-  std::vector<uint32_t> index = std::vector<uint32_t>(kBatch);
-  ReplayBatch View() {
-    ReplayBatch view;
-    view.rows = kBatch;
-    view.ld = kLd;
-    view.x = x.data();
-    view.next_x = next_x.data();
-    view.reward = reward.data();
-    view.discount = discount.data();
-    view.weight = weight.data();
-    view.index = index.data();
-    return view;
-  }
-};
-
 // One repetition of some 10 ms; the number of transitions.
-StatusOr<double> Repeat(const Work& work, Replay& replay, Stream& stream, Batch& batch, uint64_t& draw) {
+StatusOr<double> Repeat(const Work& work, Replay& replay, Stream& stream, ReplayBatchMemory& batch,
+                        uint64_t& draw) {
   const bool add = std::strcmp(work.name, "replay:add") == 0;
   constexpr int kTimes = 200;
-  const ReplayBatch view = batch.View();
   for (int i = 0; i < kTimes; ++i) {
     if (add) {
       MILL_RETURN_IF_ERROR(replay.Add(stream.Next(), 0));
       continue;
     }
-    replay.Sample(draw++, 0.4f, view);
+    replay.Sample(draw++, 0.4f, batch.view);
     // Rewards are as good as errors: numbers of all sizes.
     if (!work.prioritized) continue;
     for (float& r : batch.reward) r = r < 0 ? -r : r;
@@ -141,7 +124,7 @@ StatusOr<BenchResult> RunWork(const Work& work, const BenchOptions& bench) {
   MILL_ASSIGN_OR_RETURN(const auto replay, Replay::Make(options, spec, encoder));
   Stream stream(spec, work.rows);
   while (replay->added() < kCapacity + kCapacity / 8) MILL_RETURN_IF_ERROR(replay->Add(stream.Next(), 0));
-  Batch batch;
+  ReplayBatchMemory batch(kBatch, kLd);
   uint64_t draw = 0;
   std::vector<double> rates, bandwidths;
   const Clock::time_point begin = Clock::now();

@@ -55,37 +55,6 @@ StatusOr<std::unique_ptr<Replay>> MakeReplay(const RunOptions& options, const En
 
 }  // namespace
 
-// One batch, in memory of its own.
-struct SacLearner::BatchMemory {
-  BatchMemory(const EnvSpec& spec, int inputs, int capacity) {
-    const auto rows = static_cast<size_t>(capacity), ld = static_cast<size_t>(inputs);
-    x.resize(rows * ld);
-    next_x.resize(rows * ld);
-    for (std::vector<float>* v : {&reward, &discount, &weight}) v->resize(rows);
-    index.resize(rows);
-    if (!spec.action.box()) action.resize(rows * static_cast<size_t>(spec.action.width()));
-    if (spec.action_mask) {
-      mask.resize(rows * static_cast<size_t>(spec.action.outputs()));
-      next_mask.resize(mask.size());
-    }
-    view.ld = inputs;
-    view.x = x.data();
-    view.next_x = next_x.data();
-    view.action = action.empty() ? nullptr : action.data();
-    view.reward = reward.data();
-    view.discount = discount.data();
-    view.weight = weight.data();
-    view.index = index.data();
-    view.mask = mask.empty() ? nullptr : mask.data();
-    view.next_mask = next_mask.empty() ? nullptr : next_mask.data();
-  }
-  std::vector<float> x, next_x, reward, discount, weight;
-  std::vector<uint32_t> index;
-  std::vector<int32_t> action;
-  std::vector<uint8_t> mask, next_mask;
-  ReplayBatch view;
-};
-
 // The assembly of one batch, by rows; as work of its own or beside a step.
 class SacLearner::Gather : public SideWork {
  public:
@@ -147,8 +116,11 @@ StatusOr<std::unique_ptr<SacLearner>> SacLearner::Make(const RunOptions& options
                         SacStep::Make(options, spec, learner->encoder_.width(), most, threads));
   MILL_ASSIGN_OR_RETURN(learner->limiter_, MakeLimiter(options, group_rows));
   MILL_ASSIGN_OR_RETURN(learner->replay_, MakeReplay(options, spec, group_rows, learner->encoder_));
-  for (auto& batch : learner->batches_)
-    batch = std::make_unique<BatchMemory>(spec, learner->step_->critic_inputs(), most);
+  for (auto& batch : learner->batches_) {
+    batch = std::make_unique<ReplayBatchMemory>(most, learner->step_->critic_inputs(),
+                                                spec.action.box() ? 0 : spec.action.width(),
+                                                spec.action_mask ? spec.action.outputs() : 0);
+  }
   learner->gather_ = std::make_unique<Gather>(*learner->replay_, threads.threads());
   learner->td_abs_.resize(static_cast<size_t>(most));
   learner->last_end_ = Now();

@@ -26,6 +26,7 @@
 #include "kernels/core/thread_pool.h"
 #include "kernels/net/obs_encoder.h"
 #include "learner/learner.h"
+#include "learner/replay/batch_memory.h"
 #include "learner/replay/rate_limiter.h"
 #include "learner/replay/replay.h"
 #include "learner/sac_step.h"
@@ -82,7 +83,6 @@ class SacLearner : public Learner {
     kDown,
     kCounters
   };
-  struct BatchMemory;
   class Gather;
   struct Sums;
 
@@ -105,7 +105,7 @@ class SacLearner : public Learner {
   std::unique_ptr<SacStep> step_;
   std::unique_ptr<Replay> replay_;
   RateLimiter limiter_;
-  std::array<std::unique_ptr<BatchMemory>, 2> batches_;
+  std::array<std::unique_ptr<ReplayBatchMemory>, 2> batches_;
   std::unique_ptr<Gather> gather_;
   std::vector<float> td_abs_;
   int at_ = 0;           // of batches_, the present one

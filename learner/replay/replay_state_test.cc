@@ -79,7 +79,7 @@ class ReplayState : public ::testing::TestWithParam<bool> {
       replay.Sample(draw + static_cast<uint64_t>(i), 0.5f, batch.view);
       std::vector<float> td(batch.reward.size());
       for (size_t k = 0; k < td.size(); ++k)
-        td[k] = std::fmod(batch.x[k * static_cast<size_t>(batch.ld)], 3.0f);
+        td[k] = std::fmod(batch.x[k * static_cast<size_t>(batch.view.ld)], 3.0f);
       ASSERT_TRUE(replay.UpdatePriorities(batch.index.data(), td.data(), static_cast<int>(td.size())).ok());
     }
   }

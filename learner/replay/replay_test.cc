@@ -42,8 +42,8 @@ Want WindowByRecord(const std::map<float, TrueStep>& truth, float number, int n,
 
 void ExpectRow(const Batch& batch, int row, int elements, int frames, int n, double gamma,
                const std::map<float, TrueStep>& truth) {
-  const float* x = &batch.x[static_cast<size_t>(row * batch.ld)];
-  const float* next = &batch.next_x[static_cast<size_t>(row * batch.ld)];
+  const float* x = &batch.x[static_cast<size_t>(row * batch.view.ld)];
+  const float* next = &batch.next_x[static_cast<size_t>(row * batch.view.ld)];
   const float number = x[elements * frames - 1];
   const auto found = truth.find(number);
   ASSERT_NE(found, truth.end()) << number;

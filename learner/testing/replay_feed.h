@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/segment.h"
+#include "learner/replay/batch_memory.h"
 #include "learner/replay/replay.h"
 
 namespace millrace::replay_testing {
@@ -29,29 +30,9 @@ inline EnvSpec FeedSpec(int elements = 3, int frames = 1) {
   return spec;
 }
 
-// A batch with memory of its own.
-struct Batch {
-  Batch(int rows, int width, int actions) : ld(width + actions) {
-    const auto n = static_cast<size_t>(rows);
-    x.resize(n * static_cast<size_t>(ld), -7.0f);
-    next_x = x;
-    reward.resize(n);
-    discount.resize(n);
-    weight.resize(n);
-    index.resize(n);
-    view.rows = rows;
-    view.ld = ld;
-    view.x = x.data();
-    view.next_x = next_x.data();
-    view.reward = reward.data();
-    view.discount = discount.data();
-    view.weight = weight.data();
-    view.index = index.data();
-  }
-  int ld;
-  std::vector<float> x, next_x, reward, discount, weight;
-  std::vector<uint32_t> index;
-  ReplayBatch view;
+// Of Box actions; x is filled with a number that no feed has.
+struct Batch : ReplayBatchMemory {
+  Batch(int rows, int width, int actions) : ReplayBatchMemory(rows, width + actions, 0, 0, -7.0f) {}
 };
 
 // Of a small replay, with memory enough whatever the machine has.

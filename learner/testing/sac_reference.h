@@ -13,6 +13,7 @@
 
 #include "kernels/ops/gaussian.h"
 #include "kernels/testing/double_net.h"
+#include "learner/replay/batch_memory.h"
 #include "learner/sac_step.h"
 
 namespace millrace::sac_testing {
@@ -49,32 +50,26 @@ inline EnvSpec SmallSpec(bool box) {
   return spec;
 }
 
-// A batch of made-up transitions, in memory of its own.
-struct SmallBatch {
+// A batch of made-up transitions.
+struct SmallBatch : ReplayBatchMemory {
   SmallBatch(int rows, bool box, uint32_t stream = 40)
-      : ld(kObs + (box ? 2 : 0)),
-        x(Noise(static_cast<size_t>(rows * ld), stream, 2)),
-        next_x(Noise(static_cast<size_t>(rows * ld), stream + 1, 2)),
-        reward(Noise(static_cast<size_t>(rows), stream + 2, 2)),
-        discount(static_cast<size_t>(rows), 0.99f),
-        weight(Noise(static_cast<size_t>(rows), stream + 3, 1)),
-        td(static_cast<size_t>(rows)) {
-    discount[1] = 0;
+      : ReplayBatchMemory(rows, kObs + (box ? 2 : 0), box ? 0 : 1), td(static_cast<size_t>(rows)) {
+    Fill(x, stream, 2);
+    Fill(next_x, stream + 1, 2);
+    Fill(reward, stream + 2, 2);
+    Fill(weight, stream + 3, 1);
     for (float& w : weight) w = std::abs(w) + 0.2f;
-    for (int r = 0; r < rows; ++r) action.push_back(r % 4);
-    view.rows = rows;
-    view.ld = ld;
-    view.x = x.data();
-    view.next_x = next_x.data();
-    view.reward = reward.data();
-    view.discount = discount.data();
-    view.weight = weight.data();
-    view.action = box ? nullptr : action.data();
+    std::fill(discount.begin(), discount.end(), 0.99f);
+    discount[1] = 0;
+    for (size_t r = 0; r < action.size(); ++r) action[r] = static_cast<int32_t>(r % 4);
   }
-  int ld;
-  std::vector<float> x, next_x, reward, discount, weight, td;
-  std::vector<int32_t> action;
-  ReplayBatch view;
+  std::vector<float> td;
+
+ private:
+  static void Fill(std::vector<float>& to, uint32_t stream, float scale) {
+    const std::vector<float> noise = Noise(to.size(), stream, scale);
+    std::copy(noise.begin(), noise.end(), to.begin());
+  }
 };
 
 // The tensors of a step by name.
@@ -130,7 +125,7 @@ class Reference {
   };
 
   std::vector<double> Row(const std::vector<float>& x, const SmallBatch& b, int r, int n) const {
-    const auto at = x.begin() + r * b.ld;
+    const auto at = x.begin() + r * b.view.ld;
     return std::vector<double>(at, at + n);
   }
   Action Sample(const std::vector<double>& obs, Purpose purpose, int row) const {
@@ -198,7 +193,7 @@ class Reference {
     for (int r = 0; r < b.view.rows; ++r) {
       const auto row = static_cast<size_t>(r);
       for (size_t t = 0; t < step_.critics().towers(); ++t) {
-        const std::vector<double> q = Q(critics, t, Row(b.x, b, r, b.ld), {});
+        const std::vector<double> q = Q(critics, t, Row(b.x, b, r, b.view.ld), {});
         const double error = q[box_ ? 0 : static_cast<size_t>(b.action[row])] - y[row];
         loss += 0.5 * static_cast<double>(b.weight[row]) * error * error / b.view.rows;
       }
