@@ -54,7 +54,8 @@ class Learner {
   // first. Empty: segment i is of group i. progress in [0, 1] drives the schedules. An on-policy learner
   // makes one update of it; an off-policy one adds it to its replay and takes as many gradient steps as are
   // due, maybe none. DataLoss naming the op when a loss or a gradient is not finite and run.on_nonfinite is
-  // `stop`; the weights are then those of before the bad gradient step.
+  // `stop`; the weights are then those of before the bad gradient step. (SAC's critics step before its policy
+  // does: where the policy's gradient is bad, that of the critics has been taken.)
   virtual StatusOr<LearnerReport> Update(std::span<const SegmentView> segments, double progress,
                                          std::span<const uint32_t> groups = {}) = 0;
 
