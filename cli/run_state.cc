@@ -120,9 +120,30 @@ bool RunState::InStep(const RunOptions& options, const RowStates& rows) {
                     [](int a, uint32_t b) { return static_cast<uint32_t>(a) == b; });
 }
 
-CheckpointData RunState::Pack(const RunOptions& options, Learner& learner, const RowStates& rows) const {
+CheckpointCopy RunState::Copy(const RunOptions& options, Learner& learner, const RolloutSource& source) {
+  const std::vector<StateTensor> state = learner.Snapshot();
+  return WithData(options, learner, state, source, [&](const CheckpointData& data) {
+    CheckpointCopy copy{data, nullptr};
+    // The learner's tensors come first, in its order.
+    const auto stands = [&](size_t i) { return i < state.size() && state[i].copy; };
+    size_t bytes = 0;
+    for (size_t i = 0; i < data.tensors.size(); ++i) bytes += stands(i) ? 0 : data.tensors[i].bytes.size();
+    copy.bytes = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    std::byte* to = copy.bytes.get();
+    for (size_t i = 0; i < data.tensors.size(); ++i) {
+      if (stands(i)) continue;
+      const std::span<const std::byte> from = data.tensors[i].bytes;
+      copy.data.tensors[i].bytes = {to, from.size()};
+      to = std::copy(from.begin(), from.end(), to);
+    }
+    return copy;
+  });
+}
+
+CheckpointData RunState::Pack(const RunOptions& options, const Learner& learner,
+                              const std::vector<StateTensor>& state, const RowStates& rows) const {
   CheckpointData data;
-  for (const StateTensor& tensor : learner.State()) data.tensors.push_back(View(tensor));
+  for (const StateTensor& tensor : state) data.tensors.push_back(View(tensor));
   uint64_t row_count = 0, agent_steps = 0;
   for (const uint32_t n : rows.group_rows) row_count += n;
   for (const uint64_t step : rows.next_step) agent_steps = std::max(agent_steps, step);

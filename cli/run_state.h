@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,12 @@ class EpisodeWindow {
   mutable Known return_mean_, length_mean_;
 };
 
+// What a checkpoint holds, apart from the run that goes on.
+struct CheckpointCopy {
+  CheckpointData data;  // views into `bytes`, and into the copy of Learner::Snapshot
+  std::unique_ptr<std::byte[]> bytes;
+};
+
 struct RunState {
   explicit RunState(size_t window) : episodes(window) {}
 
@@ -64,12 +71,26 @@ struct RunState {
   template <class Write>
   auto WithCheckpoint(const RunOptions& options, Learner& learner, const RolloutSource& source,
                       const Write& write) {
+    return WithData(options, learner, learner.State(), source, write);
+  }
+  // The same as a copy, to be written while the run goes on; it holds until the learner's next Snapshot.
+  CheckpointCopy Copy(const RunOptions& options, Learner& learner, const RolloutSource& source);
+  // InvalidArgument naming the tensor when the checkpoint is of another network, other environments or
+  // another replay; DataLoss where the content of one does not hold together. The learner is then of no
+  // further use.
+  Status Restore(const Checkpoint& checkpoint, const RunOptions& options, Learner& learner,
+                 RolloutSource& source);
+
+ private:
+  template <class Write>
+  auto WithData(const RunOptions& options, const Learner& learner, const std::vector<StateTensor>& state,
+                const RolloutSource& source, const Write& write) const {
     const RowStates rows = source.SaveRows();
     const std::vector<int64_t> group_rows(rows.group_rows.begin(), rows.group_rows.end());
     const std::vector<int64_t> next_step(rows.next_step.begin(), rows.next_step.end());
     const std::vector<double> returns = episodes.InOrder(episodes.returns_);
     const std::vector<double> lengths = episodes.InOrder(episodes.lengths_);
-    CheckpointData data = Pack(options, learner, rows);
+    CheckpointData data = Pack(options, learner, state, rows);
     if (!InStep(options, rows)) {
       data.tensors.push_back(MakeTensor("env/group_rows", std::span<const int64_t>(group_rows)));
       data.tensors.push_back(MakeTensor("env/next_step", std::span<const int64_t>(next_step)));
@@ -79,15 +100,9 @@ struct RunState {
     data.tensors.push_back(MakeTensor("episodes/lengths", std::span<const double>(lengths)));
     return write(data);
   }
-  // InvalidArgument naming the tensor when the checkpoint is of another network, other environments or
-  // another replay; DataLoss where the content of one does not hold together. The learner is then of no
-  // further use.
-  Status Restore(const Checkpoint& checkpoint, const RunOptions& options, Learner& learner,
-                 RolloutSource& source);
-
- private:
   Status RestoreEpisodes(const Checkpoint& checkpoint, uint64_t total);
-  CheckpointData Pack(const RunOptions& options, Learner& learner, const RowStates& rows) const;
+  CheckpointData Pack(const RunOptions& options, const Learner& learner,
+                      const std::vector<StateTensor>& state, const RowStates& rows) const;
   // All groups are known, equally far, and as the options divide the rows: then the rows alone are saved.
   static bool InStep(const RunOptions& options, const RowStates& rows);
 };

@@ -179,6 +179,7 @@ Status TrainSession::Prepare() {
     MILL_ASSIGN_OR_RETURN(segments_, SegmentLog::Open(fs_, JoinPath(dir_->path(), "segments.jsonl"),
                                                       trainer_->learner().updates()));
   }
+  if (options_.checkpoint.replay) writer_.emplace(*store_);
   cpu_.emplace(trainer_->threads());
   Say(absl::StrCat(options_.run.name, ": ", options_.env.id, ", ", options_.env.rows, " rows, ",
                    trainer_->threads(), trainer_->threads() == 1 ? " thread" : " threads", ", seed ",
@@ -191,6 +192,7 @@ Status TrainSession::Prepare() {
 }
 
 Status TrainSession::SaveCheckpoint() {
+  MILL_RETURN_IF_ERROR(TakeWritten(/*wait=*/true));
   const auto save = [&](const CheckpointData& data) {
     return store_->Save(trainer_->learner().updates(), data);
   };
@@ -199,6 +201,39 @@ Status TrainSession::SaveCheckpoint() {
   checkpointed_update_ = trainer_->learner().updates();
   checkpointed_at_ = Clock::now();
   return store_->Keep(options_.checkpoint.keep);
+}
+
+void TrainSession::StartWriting(bool best) {
+  writer_->Start({trainer_->learner().updates(), best, options_.checkpoint.keep, Clock::now(),
+                  trainer_->state().Copy(options_, trainer_->learner(), trainer_->source())});
+}
+
+Status TrainSession::TakeWritten(bool wait) {
+  if (!writer_) return absl::OkStatus();
+  const auto result = writer_->Take(wait);
+  if (!result) return absl::OkStatus();
+  MILL_RETURN_IF_ERROR(result->status());
+  const CheckpointWriter::Written& written = **result;
+  if (written.best) return absl::OkStatus();
+  last_checkpoint_ = written.path;
+  checkpointed_update_ = written.update;
+  checkpointed_at_ = written.at;
+  return absl::OkStatus();
+}
+
+// One that falls due while another is being written follows it.
+Status TrainSession::CheckpointIfDue(uint64_t update) {
+  MILL_RETURN_IF_ERROR(TakeWritten(/*wait=*/false));
+  const uint32_t every = options_.checkpoint.every;
+  const bool writing = writer_ && writer_->busy();
+  checkpoint_due_ =
+      checkpoint_due_ || (every > 0 && (update % every == 0 ||
+                                        (!writing && Clock::now() - checkpointed_at_ > kCheckpointInterval)));
+  if (!checkpoint_due_ || writing) return absl::OkStatus();
+  checkpoint_due_ = false;
+  if (!writer_) return SaveCheckpoint();
+  StartWriting(/*best=*/false);
+  return absl::OkStatus();
 }
 
 Status TrainSession::Apply(const RunOptions& options) {
@@ -232,6 +267,11 @@ Status TrainSession::KeepBest(double return_mean) {
   if (state.has_best && return_mean <= state.best_return) return absl::OkStatus();
   state.has_best = true;
   state.best_return = return_mean;
+  if (writer_) {
+    MILL_RETURN_IF_ERROR(TakeWritten(/*wait=*/true));
+    StartWriting(/*best=*/true);
+    return absl::OkStatus();
+  }
   return state
       .WithCheckpoint(
           options_, trainer_->learner(), trainer_->source(),
@@ -267,10 +307,7 @@ Status TrainSession::AfterUpdate(MetricsRow& row) {
   if (segments_) MILL_RETURN_IF_ERROR(segments_->Append(row.update, host_.Segments()));
   MILL_RETURN_IF_ERROR(EvaluateIfDue(row, trainer_->Done()));
   MILL_RETURN_IF_ERROR(Record(row));
-  const uint32_t every = options_.checkpoint.every;
-  const bool due =
-      every > 0 && (row.update % every == 0 || Clock::now() - checkpointed_at_ > kCheckpointInterval);
-  return due ? SaveCheckpoint() : absl::OkStatus();
+  return CheckpointIfDue(row.update);
 }
 
 // The state is sound, so it is kept although the run ends here.
@@ -282,6 +319,13 @@ Status TrainSession::SaveAndFail(const Status& why) {
 }
 
 StatusOr<RunOutcome> TrainSession::Loop() {
+  const StatusOr<RunOutcome> outcome = RunToTheEnd();
+  const Status written = TakeWritten(/*wait=*/true);
+  if (outcome.ok() && !written.ok()) return written;
+  return outcome;
+}
+
+StatusOr<RunOutcome> TrainSession::RunToTheEnd() {
   const RunState& state = trainer_->state();
   // A run that fails before its first checkpoint falls due would otherwise leave none.
   if (last_checkpoint_.empty()) MILL_RETURN_IF_ERROR(SaveCheckpoint());
@@ -301,6 +345,7 @@ StatusOr<RunOutcome> TrainSession::Loop() {
     const MutexLock lock(console_);
     Show(progress_->Update(Now(), Seconds(Clock::now())));
   }
+  if (const Status written = TakeWritten(/*wait=*/true); !written.ok()) return SaveAndFail(written);
   if (checkpointed_update_ != trainer_->learner().updates()) MILL_RETURN_IF_ERROR(SaveCheckpoint());
   return trainer_->Done() ? RunOutcome::kDone : RunOutcome::kStopped;
 }

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "cli/args.h"
+#include "cli/checkpoint_writer.h"
 #include "cli/trainer.h"
 #include "common/checkpoint.h"
 #include "common/curve.h"
@@ -66,6 +67,7 @@ class TrainSession {
   // ---- for the host ----
   // A line for the user, at any time and from any thread.
   void Say(const std::string& line);
+  // Waits for a checkpoint that is being written, and writes one of this moment.
   Status SaveCheckpoint();
   // From now on; config.yaml says so.
   Status Apply(const RunOptions& options);
@@ -89,6 +91,12 @@ class TrainSession {
   Status EvaluateIfDue(MetricsRow& row, bool last);
   Status AfterUpdate(MetricsRow& row);
   Status KeepBest(double return_mean);
+  Status CheckpointIfDue(uint64_t update);
+  // Hands a copy of the state to the writer.
+  void StartWriting(bool best);
+  // Takes up what the writer has written, if it has; `wait`: once it has.
+  Status TakeWritten(bool wait);
+  StatusOr<RunOutcome> RunToTheEnd();
   Status SaveAndFail(const Status& why);
   RunSummary Summarize(const StatusOr<RunOutcome>& outcome) const;
   void Show(std::string_view text) const;
@@ -114,8 +122,10 @@ class TrainSession {
   Curve curve_;
   std::string last_checkpoint_;
   uint64_t checkpointed_update_ = 0;
+  bool checkpoint_due_ = false;  // and another is being written
   std::chrono::steady_clock::time_point checkpointed_at_ = std::chrono::steady_clock::now();
-  double target_wall_seconds_ = 0;  // from the command's start
+  double target_wall_seconds_ = 0;          // from the command's start
+  std::optional<CheckpointWriter> writer_;  // of checkpoint.replay; last: its thread reads what is above
 };
 
 // What the process ends with: 0 done or ended on request, 3 failed (the reason is printed), 130 stopped by a

@@ -1,6 +1,6 @@
 // Checkpoints: all that a run needs to go on, as safetensors files that appear whole or not at all.
 // Owner: the run's loop owns the CheckpointStore of its folder; readers (eval, warm start) use the free
-// functions, which change nothing. Threads: one. Station: beside the loop, after an update.
+// functions, which change nothing. Threads: one at a time. Station: beside the loop, after an update.
 //
 //   checkpoints/update-000000123.safetensors   one a Save
 //   checkpoints/best.safetensors               the best by the run's own judgement

@@ -34,6 +34,7 @@ struct StateTensor {
   // What acting needs, and a new run that begins with these weights: not the optimizer, not what belongs to
   // the environments' present rows.
   bool warm = false;
+  bool copy = false;  // of Snapshot: it does not change before the next one
 
   size_t elements() const {
     size_t n = 1;
@@ -73,6 +74,9 @@ class Learner {
 
   // Everything that Update changes, for checkpoints. Written to by a loader, who then calls Loaded.
   virtual std::vector<StateTensor> State() = 0;
+  // State of this moment, for a checkpoint that is written while updates go on: what is large is brought up
+  // to date in a copy and marked so; the rest lies where State has it. Nobody may read the copy meanwhile.
+  virtual std::vector<StateTensor> Snapshot() { return State(); }
   // Before State, for each tensor of a checkpoint: state whose size varies (rewards of async mode's actors,
   // the replay's content) becomes as large as it was; `first` is the tensor's first dimension. Nothing for
   // other tensors. ResourceExhausted or InvalidArgument where it cannot.

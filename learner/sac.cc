@@ -50,6 +50,7 @@ StatusOr<std::unique_ptr<Replay>> MakeReplay(const RunOptions& options, const En
   replay.alpha = options.replay.alpha;
   replay.priority_eps = options.replay.priority_eps;
   replay.file = options.replay.file;
+  replay.shadow = options.checkpoint.replay;
   return Replay::Make(replay, spec, encoder);
 }
 
@@ -116,6 +117,9 @@ StatusOr<std::unique_ptr<SacLearner>> SacLearner::Make(const RunOptions& options
                         SacStep::Make(options, spec, learner->encoder_.width(), most, threads));
   MILL_ASSIGN_OR_RETURN(learner->limiter_, MakeLimiter(options, group_rows));
   MILL_ASSIGN_OR_RETURN(learner->replay_, MakeReplay(options, spec, group_rows, learner->encoder_));
+  if (options.checkpoint.replay) {
+    MILL_ASSIGN_OR_RETURN(learner->shadow_, learner->replay_->MakeShadow());
+  }
   for (auto& batch : learner->batches_) {
     batch = std::make_unique<ReplayBatchMemory>(most, learner->step_->critic_inputs(),
                                                 spec.action.box() ? 0 : spec.action.width(),
@@ -324,7 +328,7 @@ Status SacLearner::Apply(const RunOptions& changed) {
   return absl::OkStatus();
 }
 
-std::vector<StateTensor> SacLearner::State() {
+std::vector<StateTensor> SacLearner::StateButReplay() {
   std::vector<StateTensor> state;
   for (const SacStep::Tensor& t : step_->State()) {
     const auto rows = static_cast<uint64_t>(t.rows), cols = static_cast<uint64_t>(t.cols);
@@ -347,8 +351,24 @@ std::vector<StateTensor> SacLearner::State() {
   counters_[kDown] = limiter.down;
   state.push_back({.name = "sac/counters", .shape = {counters_.size()}, .i64 = counters_.data()});
   state.push_back({.name = "sac/largest", .shape = {1}, .f64 = &largest_});
+  return state;
+}
+
+std::vector<StateTensor> SacLearner::State() {
+  std::vector<StateTensor> state = StateButReplay();
   if (options_.checkpoint.replay) {
     for (StateTensor& tensor : replay_->State()) state.push_back(std::move(tensor));
+  }
+  return state;
+}
+
+std::vector<StateTensor> SacLearner::Snapshot() {
+  std::vector<StateTensor> state = StateButReplay();
+  if (shadow_ == nullptr) return state;
+  replay_->UpdateShadow(*shadow_);
+  for (const StateTensor& tensor : shadow_->state()) {
+    state.push_back(tensor);
+    state.back().copy = true;
   }
   return state;
 }

@@ -58,6 +58,8 @@ class SacLearner : public Learner {
   uint64_t optimizer_steps() const override;
   // With the replay's content where checkpoint.replay asks for it.
   std::vector<StateTensor> State() override;
+  // The copy is of the replay's content; its memory is there from the start.
+  std::vector<StateTensor> Snapshot() override;
   Status ResizeState(std::string_view name, uint64_t first) override;
   Status Loaded(uint64_t updates, uint64_t optimizer_steps) override;
 
@@ -93,6 +95,7 @@ class SacLearner : public Learner {
   Status TakeStep(int rows, int next, Sums& sums);
   Status Judge(const SacStepResult& result, Sums& sums);
   Status Watch(const SacStepResult& result);
+  std::vector<StateTensor> StateButReplay();
   Status CheckLoaded() const;
   void Fill(const Sums& sums, double begin, double gradient_seconds, LearnerReport& report);
   std::string Name() const;
@@ -104,6 +107,7 @@ class SacLearner : public Learner {
   ObsStatistics obs_statistics_;
   std::unique_ptr<SacStep> step_;
   std::unique_ptr<Replay> replay_;
+  std::unique_ptr<ReplayShadow> shadow_;  // of checkpoint.replay
   RateLimiter limiter_;
   std::array<std::unique_ptr<ReplayBatchMemory>, 2> batches_;
   std::unique_ptr<Gather> gather_;

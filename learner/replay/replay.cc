@@ -79,7 +79,7 @@ StatusOr<Replay::Plan> Replay::MakePlan(const ReplayOptions& options, const Repl
 StatusOr<uint64_t> Replay::Bytes(const ReplayOptions& options, const EnvSpec& spec) {
   MILL_ASSIGN_OR_RETURN(const ReplayLayout layout, ReplayLayout::Make(spec, options.frame_stack));
   MILL_ASSIGN_OR_RETURN(const Plan plan, MakePlan(options, layout));
-  return plan.slots_bytes + plan.side_bytes;
+  return (options.shadow ? 2 : 1) * (plan.slots_bytes + plan.side_bytes);
 }
 
 StatusOr<std::unique_ptr<Replay>> Replay::Make(const ReplayOptions& options, const EnvSpec& spec,
@@ -87,6 +87,12 @@ StatusOr<std::unique_ptr<Replay>> Replay::Make(const ReplayOptions& options, con
   MILL_ASSIGN_OR_RETURN(ReplayLayout layout, ReplayLayout::Make(spec, options.frame_stack));
   MILL_ASSIGN_OR_RETURN(const Plan plan, MakePlan(options, layout));
   const uint64_t available = options.available_memory ? options.available_memory() : AvailableMemory();
+  const uint64_t both = 2 * ((options.file.empty() ? plan.slots_bytes : 0) + plan.side_bytes);
+  if (options.shadow && both > available) {
+    return absl::ResourceExhaustedError(Cat(
+        "the replay and the copy that its checkpoints are written from take ", both, " bytes and ", available,
+        " are available; lower replay.capacity, or set checkpoint.replay=false or replay.file"));
+  }
   const std::string text =
       Cat(spec.id, ": ", layout.text, ", ", plan.pages, " pages of ", plan.page_slots, " slots");
   MILL_ASSIGN_OR_RETURN(
@@ -97,6 +103,7 @@ StatusOr<std::unique_ptr<Replay>> Replay::Make(const ReplayOptions& options, con
   auto replay =
       std::unique_ptr<Replay>(new Replay(options, encoder, std::move(layout), plan, std::move(memory)));
   replay->SetActionScale(spec.action);
+  replay->file_layout_ = text;
   return replay;
 }
 

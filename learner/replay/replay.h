@@ -47,6 +47,7 @@ struct ReplayOptions {
   bool prioritized = false;
   double alpha = 0.6, priority_eps = 1e-6;  // a priority is (|td| + eps)^alpha
   std::string file;                         // the slots lie in this file, mapped; empty: in memory
+  bool shadow = false;                      // MakeShadow will be called: room for it is asked for, too
   // Bytes that may still be used; tests give their own. Null: AvailableMemory.
   std::function<uint64_t()> available_memory;
 };
@@ -93,7 +94,7 @@ class Replay {
  public:
   static constexpr uint64_t kAnyStep = ~uint64_t{0};
 
-  // Bytes that a replay of these options takes.
+  // Bytes that a replay of these options takes, with its shadow where there is to be one.
   static StatusOr<uint64_t> Bytes(const ReplayOptions& options, const EnvSpec& spec);
   // Borrows the encoder, whose statistics may change between two calls of the replay. InvalidArgument for
   // options that make no sense together; ResourceExhausted with the figures where memory does not suffice;
@@ -139,8 +140,9 @@ class Replay {
   Status ResizeState(std::string_view name, uint64_t first);
   Status Loaded();
 
-  // A copy to write a checkpoint from while the replay goes on. UpdateShadow copies the pages that changed
-  // since the last one, and the slots' flags and priorities. ResourceExhausted where memory does not suffice.
+  // A copy to write a checkpoint from while the replay goes on; in a file `file`.copy where the slots are in
+  // a file. UpdateShadow copies the pages that changed since the last one, and the slots' flags and
+  // priorities. ResourceExhausted where memory does not suffice, and as MapReplayFile.
   StatusOr<std::unique_ptr<ReplayShadow>> MakeShadow() const;
   void UpdateShadow(ReplayShadow& shadow) const;
 
@@ -257,6 +259,7 @@ class Replay {
   ReplayMemory memory_;
   Plan plan_;
   uint64_t bytes_ = 0;
+  std::string file_layout_;
   std::byte* slots_ = nullptr;  // [pages * page_slots, stride]
   uint8_t* flags_ = nullptr;    // [pages * page_slots]
   Page* pages_ = nullptr;       // [page_count]

@@ -218,7 +218,11 @@ void Replay::Clear() {
 StatusOr<std::unique_ptr<ReplayShadow>> Replay::MakeShadow() const {
   auto shadow = std::make_unique<ReplayShadow>();
   const uint64_t available = options_.available_memory ? options_.available_memory() : AvailableMemory();
-  MILL_ASSIGN_OR_RETURN(shadow->memory_, ReplayMemory::Make(plan_.slots_bytes, plan_.side_bytes, available));
+  MILL_ASSIGN_OR_RETURN(shadow->memory_,
+                        options_.file.empty()
+                            ? ReplayMemory::Make(plan_.slots_bytes, plan_.side_bytes, available)
+                            : ReplayMemory::MapFile(options_.file + ".copy", file_layout_, plan_.slots_bytes,
+                                                    plan_.side_bytes, available));
   shadow->bytes_ = plan_.slots_bytes + plan_.side_bytes;
   return shadow;
 }

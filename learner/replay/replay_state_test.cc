@@ -1,7 +1,9 @@
 // A replay that was saved and loaded goes on as if nothing had happened.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 
@@ -118,6 +120,10 @@ TEST_P(ReplayState, GoesOnToTheBit) {
 }
 
 TEST_P(ReplayState, ShadowStaysWhileTheReplayGoesOn) {
+  if (GetParam()) {  // and from file to file
+    options_.file = testing::TempDir() + "shadow-" + std::to_string(::getpid());
+    replay_ = MakeReplay(options_, spec_, encoder_);
+  }
   auto shadow = replay_->MakeShadow();
   ASSERT_TRUE(shadow.ok()) << shadow.status();
   for (int steps : {3, 20, 100, 1}) {
@@ -130,6 +136,9 @@ TEST_P(ReplayState, ShadowStaysWhileTheReplayGoesOn) {
     EXPECT_TRUE(then == now) << "after " << steps;
     a_ = a;
     b_ = b;
+  }
+  if (GetParam()) {
+    for (const char* end : {"", ".copy"}) EXPECT_EQ(std::remove((options_.file + end).c_str()), 0) << end;
   }
 }
 

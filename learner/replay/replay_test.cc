@@ -239,6 +239,15 @@ TEST(Replay, RefusesWhatCannotBe) {
   EXPECT_EQ(Replay::Make(options, spec, encoder).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(why(options).find(std::to_string(*Replay::Bytes(options, spec))), std::string::npos)
       << why(options);
+  // Room for the replay, but not for the copy that its checkpoints are written from.
+  options = Small(1000, 1);
+  const uint64_t alone = *Replay::Bytes(options, spec);
+  options.available_memory = [alone] { return alone + alone / 2; };
+  EXPECT_TRUE(Replay::Make(options, spec, encoder).ok());
+  options.shadow = true;
+  EXPECT_EQ(*Replay::Bytes(options, spec), 2 * alone);
+  EXPECT_NE(why(options).find(std::to_string(2 * alone)), std::string::npos) << why(options);
+  EXPECT_NE(why(options).find("checkpoint.replay=false"), std::string::npos) << why(options);
   auto replay = MakeReplay(Small(20, 4), spec, encoder);
   Feed wide(FeedSpec(4), 1, 4, {}, 1, 1), many(spec, 1, 2000, {}, 1, 1), fewer(spec, 1, 3, {}, 1, 1);
   EXPECT_EQ(replay->Add(wide.Next(), 0).code(), absl::StatusCode::kInvalidArgument);

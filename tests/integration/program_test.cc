@@ -57,6 +57,59 @@ TEST(Program, TrainsAndLeavesACompleteFolder) {
               json["length_mean"].is_number());
 }
 
+// Sac with its replay in the checkpoints, which are written beside training.
+const std::string kEndlessSac =
+    "train pendulum-sac --set run.steps=100000000 --set replay.min_size=60 --set replay.capacity=500 --set "
+    "replay.prioritized=true --set replay.beta=0.4 --set replay.beta_end=0.4 --set policy.hidden=[32,32] "
+    "--set sac.batch_size=32 --set sac.random_steps=50 "
+    "--set checkpoint.every=40 --set checkpoint.keep=1000000 --set checkpoint.replay=true --set "
+    "metrics.every=1 ";
+
+TEST(Program, KilledAndResumedWithItsReplayEqualsARunThatNeverStopped) {
+  const std::string whole = FreshDir("whole-sac"), killed = FreshDir("killed-sac");
+  ASSERT_EQ(Mill(kEndlessSac + "--steps 900 --run " + whole).code, 0);
+  Program program(kEndlessSac + "--run " + killed);
+  ASSERT_TRUE(program.ReadUntil("writing to"));
+  // In the midst of a write, where it is seen in time.
+  const auto written = [&](const char* extension) {
+    size_t count = 0;
+    std::error_code gone;
+    for (stdfs::directory_iterator it(killed + "/checkpoints", gone), end; !gone && it != end;
+         it.increment(gone)) {
+      count += it->path().extension() == extension ? 1 : 0;
+    }
+    return count;
+  };
+  for (int i = 0; i < 60000 && written(".safetensors") < 3; ++i) usleep(1000);
+  for (int i = 0; i < 10000 && written(".tmp") == 0; ++i) {
+  }
+  program.Kill(SIGKILL);
+  EXPECT_EQ(program.Finish().code, 128 + SIGKILL);
+  for (const std::string& name : Checkpoints(killed)) {
+    if (name > "update-000000880.safetensors") stdfs::remove(killed + "/checkpoints/" + name);
+  }
+  ASSERT_GE(Checkpoints(killed).size(), 2u);
+  const Result resumed = Mill("train --resume " + killed + " --steps 900");
+  ASSERT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_EQ(written(".tmp"), 0u);
+  EXPECT_TRUE(Tensors(whole + "/checkpoints/update-000000900.safetensors") ==
+              Tensors(killed + "/checkpoints/update-000000900.safetensors"));
+}
+
+TEST(Program, AFullDiskEndsARunWhoseCheckpointsAreWrittenBeside) {
+  const std::string dir = FreshDir("full-sac");
+  ASSERT_EQ(Mill(kEndlessSac + "--steps 200 --run " + dir).code, 0);
+  const auto before = Checkpoints(dir);
+  // Metrics have room for some lines more; a checkpoint has none.
+  const Result result =
+      Program("train --resume " + dir + " --set metrics.every=1000000 --steps 100000", 20000).Finish();
+  EXPECT_EQ(result.code, 3) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("checkpoints/update-"));
+  EXPECT_EQ(Checkpoints(dir), before);
+  const Result after = Mill("train --resume " + dir + " --steps 300");
+  EXPECT_EQ(after.code, 0) << after.output;
+}
+
 TEST(Program, KilledAndResumedEqualsARunThatNeverStopped) {
   const std::string whole = FreshDir("whole"), killed = FreshDir("killed");
   ASSERT_EQ(Mill(kSmall + "--run " + whole).code, 0);
