@@ -200,12 +200,12 @@ void TrajectoryService::GrantAsync(size_t begin, size_t end) {
   const size_t blocks = (end - begin) / batch_size_;
   std::vector<bool> low(blocks);
   for (size_t b = 0; b < blocks; ++b) low[b] = RunsLow(begin + b * batch_size_);
-  const auto in_turn = [&](size_t i) {
-    const size_t first = (next_grant_ % batch_size_) * blocks + (blocks == 1 ? 0 : next_grant_ / batch_size_);
-    const size_t k = (first + i) % (end - begin);
-    return begin + k % blocks * batch_size_ + k / blocks;
-  };
   for (int ahead = 0; ahead < kGrantsAhead; ++ahead) {
+    const size_t turn = (next_grant_ % batch_size_) * blocks + (blocks == 1 ? 0 : next_grant_ / batch_size_);
+    const auto in_turn = [&](size_t i) {
+      const size_t k = (turn + i) % (end - begin);
+      return begin + k % blocks * batch_size_ + k / blocks;
+    };
     size_t granted_last = end - begin;
     for (size_t i = 0; i < end - begin && Outstanding() < limit; ++i) {
       const size_t g = in_turn(i);
