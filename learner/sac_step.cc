@@ -104,12 +104,14 @@ Status SacStep::Allocate() {
   const size_t towers = critics_.towers(), batch = static_cast<size_t>(max_batch_);
   place("q", &q_, towers * q_stride_);
   place("dq", &dq_, towers * q_stride_);
+  place("next_q", &next_q_, towers * q_stride_);
   place("y", &y_, batch);
   place("log_prob", &log_prob_, batch);
   place("noise", &noise_, Floats(max_batch_, action_dims_));
   place("daction", &daction_, towers * Floats(max_batch_, action_dims_));
   place("policy_x", &policy_x_, action_dims_ > 0 ? Floats(max_batch_, critic_inputs()) : 0);
   place("softmax", &softmax_, action_dims_ > 0 ? 0 : q_stride_);
+  place("next_logits", &next_logits_, action_dims_ > 0 ? 0 : q_stride_);
   if (const Status status = arena_.Commit(); !status.ok()) {
     return absl::ResourceExhaustedError(absl::StrCat(
         status.message(), "; a smaller policy.hidden, sac.critics or sac.batch_size needs less"));
@@ -239,6 +241,35 @@ void SacStep::DrawSubset() {
   }
 }
 
+// f(tower, block), tower by tower.
+template <class F>
+void SacStep::EachTowersBlock(const F& f) {
+  threads_.ParallelFor(towers() * blocks_,
+                       [&](int task, int) { f(static_cast<size_t>(task / blocks_), task % blocks_); });
+}
+
+void SacStep::RunCriticRows(SideWork* side) {
+  const auto own = [&](int worker) -> Worker& { return *workers_[static_cast<size_t>(worker)]; };
+  threads_.ParallelFor(blocks_, [&](int block, int worker) { NextPolicy(block, own(worker)); });
+  const int values = towers() * blocks_, beside = side != nullptr ? side->tasks() : 0;
+  // In turns, so that each thread's share has some of both.
+  threads_.ParallelFor(2 * std::max(values, beside), [&](int task, int worker) {
+    const int i = task / 2;
+    if (task % 2 == 0 && i < values) CriticValues(static_cast<size_t>(i / blocks_), i % blocks_, own(worker));
+    if (task % 2 == 1 && i < beside) side->Run(i, worker);
+  });
+  threads_.ParallelFor(blocks_, [&](int block, int) { CriticLosses(block); });
+  EachTowersBlock([&](size_t tower, int block) { CriticBackward(tower, block); });
+}
+
+void SacStep::RunPolicyRows() {
+  threads_.ParallelFor(blocks_, [&](int block, int) { PolicyForward(block); });
+  EachTowersBlock([&](size_t tower, int block) { PolicyValues(tower, block); });
+  threads_.ParallelFor(blocks_, [&](int block, int) { PolicyLosses(block); });
+  if (action_dims_ > 0) EachTowersBlock([&](size_t tower, int block) { ActionGradients(tower, block); });
+  threads_.ParallelFor(blocks_, [&](int block, int) { PolicyBackward(block); });
+}
+
 SacStepResult SacStep::Run(uint64_t step, const ReplayBatch& batch, float* td_abs, SideWork* side) {
   MILL_CHECK(batch.rows > 0 && batch.rows <= max_batch_ && batch.ld >= critic_inputs());
   batch_ = &batch;
@@ -247,13 +278,7 @@ SacStepResult SacStep::Run(uint64_t step, const ReplayBatch& batch, float* td_ab
   blocks_ = (batch.rows + kSacBlockRows - 1) / kSacBlockRows;
   part_began_ = std::chrono::steady_clock::now();
   DrawSubset();
-  const int beside = side != nullptr ? side->tasks() : 0;
-  // In turns, so that each thread's share has some of both.
-  threads_.ParallelFor(2 * std::max(blocks_, beside), [&](int task, int worker) {
-    const int i = task / 2;
-    if (task % 2 == 0 && i < blocks_) CriticRows(i, *workers_[static_cast<size_t>(worker)]);
-    if (task % 2 == 1 && i < beside) side->Run(i, worker);
-  });
+  RunCriticRows(side);
   EndPart(kCriticRows);
   SacCriticStats sums;
   for (int i = 0; i < blocks_; ++i) sums.Add(critic_stats_[static_cast<size_t>(i)]);
@@ -288,7 +313,7 @@ void SacStep::EndPart(Part part) {
 }
 
 void SacStep::RunPolicyHalf(SacStepResult& result) {
-  threads_.ParallelFor(blocks_, [&](int block, int) { PolicyRows(block); });
+  RunPolicyRows();
   EndPart(kPolicyRows);
   SacPolicyStats sums;
   for (int i = 0; i < blocks_; ++i) sums.Add(policy_stats_[static_cast<size_t>(i)]);

@@ -10,10 +10,14 @@
 // at their mean (Chen et al., "Randomized ensembled double Q-learning", 2021).
 //
 // Rows are cut into blocks that any thread takes; their results do not depend on the cut but for sums, which
-// are added in the blocks' order. Gradients of weights are then cut over columns of the weights, each a chain
-// over all rows. So the bits do not depend on the number of threads.
+// are added in the blocks' order. The critics' blocks go critic by critic, so that a thread has one critic's
+// weights in its cache for all of them. Gradients of weights are then cut over columns of the weights, each a
+// chain over all rows. So the bits do not depend on the number of threads.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -108,11 +112,23 @@ class SacStep {
   void Initialize();
   Mlp::Rows RowsOf(int block) const;
   void DrawSubset();
-  void CriticRows(int block, Worker& worker);
-  void TargetOf(Mlp::Rows rows, Worker& worker);
-  void CopyOutputs(Mlp::Workspace& w, Mlp::Rows from, float* to, Mlp::Rows rows) const;
-  void PolicyRows(int block);
-  void SquashedPolicy(int block, Mlp::Rows rows);
+  int SubsetSize() const { return std::min<int>(static_cast<int>(options_.sac.critic_subset), towers()); }
+  int towers() const { return static_cast<int>(critics_.towers()); }
+  template <class F>
+  void EachTowersBlock(const F& f);
+  void NextPolicy(int block, Worker& worker);
+  void CriticValues(size_t tower, int block, Worker& worker);
+  void TargetOf(Mlp::Rows rows);
+  void CriticLosses(int block);
+  void CriticBackward(size_t tower, int block);
+  void CopyOutput(size_t tower, Mlp::Workspace& w, Mlp::Rows from, float* to, Mlp::Rows rows) const;
+  void PolicyForward(int block);
+  void PolicyValues(size_t tower, int block);
+  void PolicyLosses(int block);
+  void ActionGradients(size_t tower, int block);
+  void PolicyBackward(int block);
+  void RunCriticRows(SideWork* side);
+  void RunPolicyRows();
   void DiscretePolicy(int block, Mlp::Rows rows);
   void SampleActions(const float* logits, Mlp::Rows rows, Purpose purpose, float* action, int action_ld,
                      float* noise) const;
@@ -141,12 +157,13 @@ class SacStep {
   Flat policy_, critic_;
   float* temperature_ = nullptr;  // log_alpha, its gradient, its Adam moments
   AdamStep temperature_adam_;
-  float *q_ = nullptr, *dq_ = nullptr;        // [critics, max_batch, columns]
-  float *y_ = nullptr, *log_prob_ = nullptr;  // [max_batch]
-  float* noise_ = nullptr;                    // [max_batch, action_dims]
-  float* daction_ = nullptr;                  // [critics, max_batch, action_dims]
-  float* policy_x_ = nullptr;                 // [max_batch, critic_inputs]
-  float* softmax_ = nullptr;                  // [max_batch, columns] discrete only
+  float *q_ = nullptr, *dq_ = nullptr;                 // [critics, max_batch, columns]
+  float* next_q_ = nullptr;                            // the same, of the targets' critics
+  float *y_ = nullptr, *log_prob_ = nullptr;           // [max_batch]
+  float* noise_ = nullptr;                             // [max_batch, action_dims]
+  float* daction_ = nullptr;                           // [critics, max_batch, action_dims]
+  float* policy_x_ = nullptr;                          // [max_batch, critic_inputs]
+  float *softmax_ = nullptr, *next_logits_ = nullptr;  // [max_batch, columns] discrete only
   std::unique_ptr<Mlp::Workspace> policy_workspace_, critic_workspace_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<SacCriticStats> critic_stats_;  // [blocks]

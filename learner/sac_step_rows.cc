@@ -29,13 +29,10 @@ bool AnyBad(const float* x, int rows, int columns, int ld) {
 
 }  // namespace
 
-// The outputs of all towers for rows `from` of a workspace, to rows `rows` of a [critics, batch, columns]
-// array.
-void SacStep::CopyOutputs(Mlp::Workspace& w, Mlp::Rows from, float* to, Mlp::Rows rows) const {
-  for (size_t t = 0; t < critics_.towers(); ++t) {
-    std::memcpy(to + t * q_stride_ + At(rows.first, columns_), w.output(t) + At(from.first, columns_),
-                sizeof(float) * At(rows.count, columns_));
-  }
+// The outputs of a tower for rows `from` of a workspace, to rows `rows` of a [critics, batch, columns] array.
+void SacStep::CopyOutput(size_t tower, Mlp::Workspace& w, Mlp::Rows from, float* to, Mlp::Rows rows) const {
+  std::memcpy(to + tower * q_stride_ + At(rows.first, columns_), w.output(tower) + At(from.first, columns_),
+              sizeof(float) * At(rows.count, columns_));
 }
 
 // logits, action and noise begin at the first of these rows; log-probs go to log_prob_.
@@ -56,24 +53,39 @@ void SacStep::SampleActions(const float* logits, Mlp::Rows rows, Purpose purpose
                              .noise = noise});
 }
 
-// y of these rows. q_ and log_prob_ are scratch of it.
-void SacStep::TargetOf(Mlp::Rows rows, Worker& worker) {
-  const Mlp::Rows local{0, rows.count};
+// The policy at the next observations: its actions and their log-probs, or its logits.
+void SacStep::NextPolicy(int block, Worker& worker) {
+  const Mlp::Rows rows = RowsOf(block);
   float* next_x = batch_->next_x + At(rows.first, batch_->ld);
-  actor_.mlp().Forward(0, policy_.w, policy_.packed, next_x, batch_->ld, local, worker.policy);
+  actor_.mlp().Forward(0, policy_.w, policy_.packed, next_x, batch_->ld, {0, rows.count}, worker.policy);
+  const float* out = worker.policy.output(0);
   if (action_dims_ > 0) {
-    SampleActions(worker.policy.output(0), rows, Purpose::kSacTarget, next_x + obs_width_, batch_->ld,
-                  nullptr);
+    SampleActions(out, rows, Purpose::kSacTarget, next_x + obs_width_, batch_->ld, nullptr);
+  } else {
+    std::memcpy(next_logits_ + At(rows.first, columns_), out, sizeof(float) * At(rows.count, columns_));
   }
-  for (size_t t = 0; t < critics_.towers(); ++t)
-    critics_.Forward(t, critic_.target, critic_.target_packed, next_x, batch_->ld, local, worker.target);
-  CopyOutputs(worker.target, local, q_, rows);
-  const int subset = static_cast<int>(std::min<size_t>(options_.sac.critic_subset, critics_.towers()));
+}
+
+// Of one critic: its target at the next observations, and itself at these.
+void SacStep::CriticValues(size_t tower, int block, Worker& worker) {
+  const Mlp::Rows rows = RowsOf(block), local{0, rows.count};
+  const auto subset = order_.begin() + SubsetSize();
+  if (std::find(order_.begin(), subset, static_cast<int32_t>(tower)) != subset) {
+    critics_.Forward(tower, critic_.target, critic_.target_packed,
+                     batch_->next_x + At(rows.first, batch_->ld), batch_->ld, local, worker.target);
+    CopyOutput(tower, worker.target, local, next_q_, rows);
+  }
+  critics_.Forward(tower, critic_.w, critic_.packed, batch_->x, batch_->ld, rows, *critic_workspace_);
+  CopyOutput(tower, *critic_workspace_, rows, q_, rows);
+}
+
+// y of these rows.
+void SacStep::TargetOf(Mlp::Rows rows) {
   if (action_dims_ > 0) {
     RunSerial<SacTarget>({.rows = rows.count,
-                          .critics = subset,
+                          .critics = SubsetSize(),
                           .subset = order_.data(),
-                          .q = q_ + rows.first,
+                          .q = next_q_ + rows.first,
                           .stride = q_stride_,
                           .log_prob = log_prob_ + rows.first,
                           .reward = batch_->reward + rows.first,
@@ -85,12 +97,12 @@ void SacStep::TargetOf(Mlp::Rows rows, Worker& worker) {
   const size_t at = At(rows.first, columns_);
   RunSerial<DiscreteSacTarget>({.rows = rows.count,
                                 .actions = columns_,
-                                .logits = worker.policy.output(0),
+                                .logits = next_logits_ + at,
                                 .ld = columns_,
                                 .mask = batch_->next_mask != nullptr ? batch_->next_mask + at : nullptr,
-                                .critics = subset,
+                                .critics = SubsetSize(),
                                 .subset = order_.data(),
-                                .q = q_ + at,
+                                .q = next_q_ + at,
                                 .stride = q_stride_,
                                 .reward = batch_->reward + rows.first,
                                 .discount = batch_->discount + rows.first,
@@ -99,13 +111,9 @@ void SacStep::TargetOf(Mlp::Rows rows, Worker& worker) {
                                 .y = y_ + rows.first});
 }
 
-void SacStep::CriticRows(int block, Worker& worker) {
+void SacStep::CriticLosses(int block) {
   const Mlp::Rows rows = RowsOf(block);
-  TargetOf(rows, worker);
-  Mlp::Workspace& w = *critic_workspace_;
-  for (size_t t = 0; t < critics_.towers(); ++t)
-    critics_.Forward(t, critic_.w, critic_.packed, batch_->x, batch_->ld, rows, w);
-  CopyOutputs(w, rows, q_, rows);
+  TargetOf(rows);
   const size_t at = At(rows.first, columns_);
   RunSerial<CriticLoss>({.rows = rows.count,
                          .critics = static_cast<int>(critics_.towers()),
@@ -119,82 +127,92 @@ void SacStep::CriticRows(int block, Worker& worker) {
                          .inv_count = 1.0f / static_cast<float>(batch_->rows),
                          .td_abs = td_abs_ + rows.first,
                          .stats = &critic_stats_[static_cast<size_t>(block)]});
-  for (size_t t = 0; t < critics_.towers(); ++t) {
-    std::memcpy(w.doutput(t) + at, dq_ + t * q_stride_ + at, sizeof(float) * At(rows.count, columns_));
-    critics_.BackwardRows(t, w.segments() - 1, critic_.w, critic_.packed, batch_->x, batch_->ld, rows, w);
-  }
 }
 
-void SacStep::PolicyRows(int block) {
+// dq of these rows into a critic, to where the weights' gradients are taken from.
+void SacStep::CriticBackward(size_t tower, int block) {
   const Mlp::Rows rows = RowsOf(block);
-  const Mlp& actor = actor_.mlp();
-  Mlp::Workspace& w = *policy_workspace_;
-  actor.Forward(0, policy_.w, policy_.packed, batch_->x, batch_->ld, rows, w);
-  if (action_dims_ > 0) {
-    SquashedPolicy(block, rows);
-  } else {
-    DiscretePolicy(block, rows);
-  }
-  actor.BackwardRows(0, w.segments() - 1, policy_.w, policy_.packed, batch_->x, batch_->ld, rows, w);
+  Mlp::Workspace& w = *critic_workspace_;
+  const size_t at = At(rows.first, columns_);
+  std::memcpy(w.doutput(tower) + at, dq_ + tower * q_stride_ + at, sizeof(float) * At(rows.count, columns_));
+  critics_.BackwardRows(tower, w.segments() - 1, critic_.w, critic_.packed, batch_->x, batch_->ld, rows, w);
 }
 
-// Through the critics to the actions, and from these to the policy's outputs.
-void SacStep::SquashedPolicy(int block, Mlp::Rows rows) {
-  const int ld = batch_->ld, dims = action_dims_;
-  const float* logits = policy_workspace_->output(0) + At(rows.first, 2 * dims);
+// The policy at the observations, with actions drawn anew.
+void SacStep::PolicyForward(int block) {
+  const Mlp::Rows rows = RowsOf(block);
+  actor_.mlp().Forward(0, policy_.w, policy_.packed, batch_->x, batch_->ld, rows, *policy_workspace_);
+  if (action_dims_ == 0) return;
   float* x = policy_x_ + At(rows.first, critic_inputs());
   for (int r = 0; r < rows.count; ++r) {
-    std::memcpy(x + At(r, critic_inputs()), batch_->x + At(rows.first + r, ld),
+    std::memcpy(x + At(r, critic_inputs()), batch_->x + At(rows.first + r, batch_->ld),
                 sizeof(float) * static_cast<size_t>(obs_width_));
   }
-  float* noise = noise_ + At(rows.first, dims);
-  SampleActions(logits, rows, Purpose::kSacPolicy, x + obs_width_, critic_inputs(), noise);
-  Mlp::Workspace& w = *critic_workspace_;
-  for (size_t t = 0; t < critics_.towers(); ++t)
-    critics_.Forward(t, critic_.w, critic_.packed, policy_x_, critic_inputs(), rows, w);
-  CopyOutputs(w, rows, q_, rows);
-  const int critics = static_cast<int>(critics_.towers());
-  const float inv_count = 1.0f / static_cast<float>(batch_->rows);
+  SampleActions(policy_workspace_->output(0) + At(rows.first, 2 * action_dims_), rows, Purpose::kSacPolicy,
+                x + obs_width_, critic_inputs(), noise_ + At(rows.first, action_dims_));
+}
+
+// A critic at the policy's actions, or at all of them.
+void SacStep::PolicyValues(size_t tower, int block) {
+  const Mlp::Rows rows = RowsOf(block);
+  const bool box = action_dims_ > 0;
+  critics_.Forward(tower, critic_.w, critic_.packed, box ? policy_x_ : batch_->x,
+                   box ? critic_inputs() : batch_->ld, rows, *critic_workspace_);
+  CopyOutput(tower, *critic_workspace_, rows, q_, rows);
+}
+
+void SacStep::PolicyLosses(int block) {
+  const Mlp::Rows rows = RowsOf(block);
+  if (action_dims_ == 0) return DiscretePolicy(block, rows);
   RunSerial<PolicyQ>({.rows = rows.count,
-                      .critics = critics,
+                      .critics = static_cast<int>(critics_.towers()),
                       .mean = options_.sac.critic_subset < options_.sac.critics,
                       .q = q_ + rows.first,
                       .dq = dq_ + rows.first,
                       .stride = q_stride_,
                       .log_prob = log_prob_ + rows.first,
                       .log_alpha = temperature_,
-                      .inv_count = inv_count,
+                      .inv_count = 1.0f / static_cast<float>(batch_->rows),
                       .stats = &policy_stats_[static_cast<size_t>(block)]});
-  const size_t stride = At(max_batch_, dims);
-  for (size_t t = 0; t < critics_.towers(); ++t) {
-    std::memcpy(w.doutput(t) + rows.first, dq_ + t * q_stride_ + rows.first,
-                sizeof(float) * static_cast<size_t>(rows.count));
-    for (int segment = w.segments(); segment-- > 0;) {
-      critics_.BackwardRows(t, segment, critic_.w, critic_.packed, policy_x_, critic_inputs(), rows, w,
-                            daction_ + t * stride, dims);
-    }
+}
+
+// Through a critic to the actions.
+void SacStep::ActionGradients(size_t tower, int block) {
+  const Mlp::Rows rows = RowsOf(block);
+  Mlp::Workspace& w = *critic_workspace_;
+  std::memcpy(w.doutput(tower) + rows.first, dq_ + tower * q_stride_ + rows.first,
+              sizeof(float) * static_cast<size_t>(rows.count));
+  for (int segment = w.segments(); segment-- > 0;) {
+    critics_.BackwardRows(tower, segment, critic_.w, critic_.packed, policy_x_, critic_inputs(), rows, w,
+                          daction_ + tower * At(max_batch_, action_dims_), action_dims_);
   }
-  RunSerial<SquashedBackward>({.rows = rows.count,
-                               .out = logits,
-                               .ld = 2 * dims,
-                               .dims = dims,
-                               .noise = noise,
-                               .action = x + obs_width_,
-                               .action_ld = critic_inputs(),
-                               .critics = critics,
-                               .daction = daction_ + At(rows.first, dims),
-                               .daction_stride = stride,
-                               .log_alpha = temperature_,
-                               .inv_count = inv_count,
-                               .dout = policy_workspace_->doutput(0) + At(rows.first, 2 * dims)});
+}
+
+// From the actions to the policy's outputs, and from these to where its weights' gradients are taken from.
+void SacStep::PolicyBackward(int block) {
+  const Mlp::Rows rows = RowsOf(block);
+  const int dims = action_dims_;
+  Mlp::Workspace& w = *policy_workspace_;
+  if (dims > 0) {
+    RunSerial<SquashedBackward>({.rows = rows.count,
+                                 .out = w.output(0) + At(rows.first, 2 * dims),
+                                 .ld = 2 * dims,
+                                 .dims = dims,
+                                 .noise = noise_ + At(rows.first, dims),
+                                 .action = policy_x_ + At(rows.first, critic_inputs()) + obs_width_,
+                                 .action_ld = critic_inputs(),
+                                 .critics = static_cast<int>(critics_.towers()),
+                                 .daction = daction_ + At(rows.first, dims),
+                                 .daction_stride = At(max_batch_, dims),
+                                 .log_alpha = temperature_,
+                                 .inv_count = 1.0f / static_cast<float>(batch_->rows),
+                                 .dout = w.doutput(0) + At(rows.first, 2 * dims)});
+  }
+  actor_.mlp().BackwardRows(0, w.segments() - 1, policy_.w, policy_.packed, batch_->x, batch_->ld, rows, w);
 }
 
 // Every action's value is there, so no gradient goes through the critics.
 void SacStep::DiscretePolicy(int block, Mlp::Rows rows) {
-  Mlp::Workspace& w = *critic_workspace_;
-  for (size_t t = 0; t < critics_.towers(); ++t)
-    critics_.Forward(t, critic_.w, critic_.packed, batch_->x, batch_->ld, rows, w);
-  CopyOutputs(w, rows, q_, rows);
   const size_t at = At(rows.first, columns_);
   RunSerial<DiscretePolicyLoss>({.rows = rows.count,
                                  .actions = columns_,
