@@ -23,12 +23,16 @@ struct Work {
   const char *name, *summary;
   int obs, actions, batch;
   std::vector<uint32_t> hidden;
+  uint32_t checkpoint = 0;  // sac.activation_checkpoint
 };
 
 const std::vector<Work>& Works() {
   static const std::vector<Work> works = {
       {"sac", "SAC, 17 obs, 6 acts, 2x256 ReLU, batch 256, gradient steps", 17, 6, 256, {256, 256}},
       {"sac-deep", "the same with 3x256", 17, 6, 256, {256, 256, 256}},
+      {"sac-tall", "the same with 8x256", 17, 6, 256, std::vector<uint32_t>(8, 256)},
+      {"sac-tall-checkpoint", "that with sac.activation_checkpoint=3: less memory, more time", 17, 6, 256,
+       std::vector<uint32_t>(8, 256), 3},
       {"sac-light", "SAC, 3 obs, 1 act, 2x64 ReLU, batch 100, gradient steps", 3, 1, 100, {64, 64}},
   };
   return works;
@@ -51,6 +55,7 @@ RunOptions OptionsOf(const Work& work) {
   options.policy.hidden = work.hidden;
   options.policy.activation = Activation::kRelu;
   options.sac.batch_size = static_cast<uint32_t>(work.batch);
+  options.sac.activation_checkpoint = work.checkpoint;
   options.sac.updates_per_step = kStepsPerUpdate / kRows;
   options.replay.capacity = kCapacity;
   options.replay.min_size = kCapacity * 9 / 10;
