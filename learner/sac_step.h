@@ -35,7 +35,7 @@
 
 namespace millrace {
 
-// Independent tasks that run beside a step's first phase: the next batch's assembly.
+// Independent tasks that run beside the critics' forward passes of a step: the next batch's assembly.
 class SideWork {
  public:
   virtual ~SideWork() = default;

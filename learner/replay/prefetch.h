@@ -13,18 +13,13 @@ namespace millrace {
 // At most a kilobyte: of more the processor sees itself that it comes in order.
 constexpr size_t kMostPrefetched = 1024;
 
+// kWrite: 1 to write to it, 0 to read it.
+template <int kWrite = 0>
 MILL_PREFETCHES void PrefetchBytes(const std::byte* at, size_t bytes) {
   constexpr size_t kLine = 64;
   const size_t most = bytes < kMostPrefetched ? bytes : kMostPrefetched;
-  for (size_t i = 0; i < most; i += kLine) __builtin_prefetch(at + i);
-  __builtin_prefetch(at + most - 1);
-}
-
-MILL_PREFETCHES void PrefetchForWrite(const std::byte* at, size_t bytes) {
-  constexpr size_t kLine = 64;
-  const size_t most = bytes < kMostPrefetched ? bytes : kMostPrefetched;
-  for (size_t i = 0; i < most; i += kLine) __builtin_prefetch(at + i, 1);
-  __builtin_prefetch(at + most - 1, 1);
+  for (size_t i = 0; i < most; i += kLine) __builtin_prefetch(at + i, kWrite);
+  __builtin_prefetch(at + most - 1, kWrite);
 }
 
 }  // namespace millrace

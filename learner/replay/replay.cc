@@ -325,7 +325,7 @@ void Replay::DealPage(Lane& lane) {
   // With many rows the processor sees no order in what is written; but pages are dealt in order.
   constexpr uint32_t kAhead = 4;
   const uint32_t coming = page + kAhead < page_count_ ? page + kAhead : page;
-  PrefetchForWrite(SlotAt(coming << page_shift_), layout_.stride << page_shift_);
+  PrefetchBytes<1>(SlotAt(coming << page_shift_), layout_.stride << page_shift_);
   dealt_[page] = ++deals_;
   pages_[page] = Page{static_cast<uint32_t>(&lane - lanes_.data()), kNone, lane.page};
   if (lane.page != kNone) pages_[lane.page].next = page;

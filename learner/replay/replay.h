@@ -207,7 +207,7 @@ class Replay {
   // The head, which is compared and gets its step, and the slot behind it, where the next observation goes.
   MILL_PREFETCHES void PrefetchHead(const Lane& lane) const {
     if (lane.page == kNone) return;
-    PrefetchForWrite(SlotAt(lane.head), 2 * layout_.stride);
+    PrefetchBytes<1>(SlotAt(lane.head), 2 * layout_.stride);
     __builtin_prefetch(flags_ + lane.head, 1);
   }
   void AddRow(Lane& lane, const SegmentView& segment, int row, uint64_t first_step);
