@@ -1,6 +1,7 @@
 #include "common/row_groups.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace millrace {
 namespace {
@@ -19,6 +20,17 @@ std::vector<int> GroupRows(int rows, int wanted) {
   std::vector<int> groups;
   for (int left = rows; left > 0; left -= size) groups.push_back(std::min(size, left));
   return groups;
+}
+
+size_t MostSegments(const RunOptions& options) {
+  const EnvSection& env = options.env;
+  const size_t groups = GroupRows(static_cast<int>(env.rows), static_cast<int>(env.group_rows)).size();
+  if (!IsSac(options) || options.mode != RunMode::kAsync || options.sac.batch_max == 0) return groups;
+  const double inserts = static_cast<double>(env.rows) * options.sac.horizon;  // of one segment of each group
+  const double due = inserts * UpdatesPerStep(options) * options.sac.batch_size;
+  constexpr double kExact = 1 - 1e-12;  // a ratio's rounding makes no segment due
+  const double segments = options.sac.batch_max * static_cast<double>(groups) / due;
+  return std::max(groups, static_cast<size_t>(std::ceil(segments * kExact)));
 }
 
 }  // namespace millrace

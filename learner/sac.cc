@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "common/row_groups.h"
 
 namespace millrace {
 namespace {
@@ -30,7 +31,8 @@ StatusOr<RateLimiter> MakeLimiter(const RunOptions& options, const std::vector<i
   limiter.samples_per_insert = UpdatesPerStep(options) * options.sac.batch_size;
   limiter.min_size = options.replay.min_size;
   limiter.error_band = options.replay.error_band;
-  limiter.insert_block = Sum(group_rows) * options.sac.horizon;
+  const uint64_t segments = MostSegments(options), usual = group_rows.size();
+  limiter.insert_block = (Sum(group_rows) * options.sac.horizon * segments + usual - 1) / usual;
   limiter.sample_block = static_cast<uint64_t>(LargestBatch(options.sac));
   limiter.capacity = options.replay.capacity;
   return RateLimiter::Make(limiter);

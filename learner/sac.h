@@ -36,8 +36,8 @@ namespace millrace {
 
 class SacLearner : public Learner {
  public:
-  // group_rows: the rows of each row group, of the whole run in sync mode, of one actor in async mode; an
-  // Update has at most so many segments. InvalidArgument for an environment or settings that SAC does not
+  // group_rows: the rows of each row group, of the whole run in sync mode, of one actor in async mode.
+  // InvalidArgument for an environment or settings that SAC does not
   // cover; ResourceExhausted with the figures when networks or replay do not fit the memory.
   static StatusOr<std::unique_ptr<SacLearner>> Make(const RunOptions& options, const EnvSpec& spec,
                                                     const std::vector<int>& group_rows, ThreadPool& threads);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <map>
 
@@ -154,6 +155,40 @@ TEST(SacLearner, AnAdaptiveBatchTakesWhatIsDueWithinItsBounds) {
     EXPECT_EQ(drawn, due);
   }
   EXPECT_GT(ready, 50);
+}
+
+// In mode async a batch of segments may have several of each group: larger batches, of the same content.
+TEST(SacLearner, AnUpdateOfMoreSegmentsMakesALargerBatch) {
+  ThreadPool threads(2);
+  RunOptions options = AdaptiveOptions(5, 80);
+  options.mode = RunMode::kAsync;
+  options.env.normalize_obs = true;
+  const auto one = Make(options, threads), many = Make(options, threads);
+  const RateLimiter& limiter = many->limiter();
+  Feeds feeds;
+  for (int i = 0; i < 40; ++i) {
+    std::vector<std::vector<uint64_t>> memory;  // a feed's segment is valid until its next one
+    std::vector<SegmentView> segments;
+    std::vector<uint32_t> groups;
+    for (int round = 0; round <= i % 4; ++round) {
+      const std::vector<SegmentView> fed = feeds.Next();
+      ASSERT_TRUE(one->Update(fed, 0).ok());
+      for (const SegmentView& s : fed) {
+        memory.emplace_back(s.layout().bytes() / 8 + 1);
+        std::memcpy(memory.back().data(), s.base(), s.layout().bytes());
+        segments.emplace_back(&s.layout(), reinterpret_cast<std::byte*>(memory.back().data()));
+        groups.push_back(static_cast<uint32_t>(groups.size() % 2));
+      }
+    }
+    const uint64_t inserted = limiter.inserted(), left = limiter.SamplesAllowed();
+    const auto report = many->Update(segments, 0, groups);
+    ASSERT_TRUE(report.ok()) << report.status();
+    if (i < 8) continue;  // the limiter's band lets the first ones go ahead
+    EXPECT_EQ(report->minibatches, 1);
+    EXPECT_EQ(report->batch_mean, left + 2 * (limiter.inserted() - inserted));
+  }
+  EXPECT_EQ(many->replay().added(), one->replay().added());
+  EXPECT_EQ(StateOf(*many)["statistics/observation"], StateOf(*one)["statistics/observation"]);
 }
 
 TEST(SacLearner, WhatIsDueBelowTheLeastBatchWaits) {

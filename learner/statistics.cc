@@ -16,19 +16,19 @@ RunningStats View(std::vector<double>& state, int dims) {
 }
 }  // namespace
 
-ObsStatistics::ObsStatistics(bool enabled, int width, size_t groups, int threads) : width_(width) {
+ObsStatistics::ObsStatistics(bool enabled, int width, size_t segments, int threads) : width_(width) {
   if (!enabled) return;
   const auto w = static_cast<size_t>(width), n = static_cast<size_t>(threads);
   state_.resize(2 * w + 1);
   InitRunningStats(View(state_, width));
-  partial_.assign(groups, state_);
+  partial_.assign(segments, state_);
   raw_.assign(n, std::vector<float>(kBlock * w));
   moments_.assign(n, std::vector<double>(2 * w));
 }
 
-void ObsStatistics::ObserveSegment(const SegmentView& segment, const ObsEncoder& encoder, size_t group,
+void ObsStatistics::ObserveSegment(const SegmentView& segment, const ObsEncoder& encoder, size_t slot,
                                    size_t thread) {
-  const RunningStats partial = View(partial_[group], width_);
+  const RunningStats partial = View(partial_[slot], width_);
   InitRunningStats(partial, 0.0);
   float* raw = raw_[thread].data();
   double* mean = moments_[thread].data();
@@ -46,13 +46,17 @@ void ObsStatistics::ObserveSegment(const SegmentView& segment, const ObsEncoder&
 
 void ObsStatistics::Observe(std::span<const SegmentView> segments, const ObsEncoder& encoder,
                             ThreadPool& threads) {
-  threads.ParallelFor(static_cast<int>(segments.size()), [&](int group, int worker) {
-    ObserveSegment(segments[static_cast<size_t>(group)], encoder, static_cast<size_t>(group),
-                   static_cast<size_t>(worker));
-  });
-  for (size_t i = 0; i < segments.size(); ++i) {
-    const RunningStats p = View(partial_[i], width_);
-    MergeInto(View(state_, width_), p.mean, p.variance, *p.count);
+  while (!segments.empty()) {
+    const auto part = segments.first(std::min(segments.size(), partial_.size()));
+    segments = segments.subspan(part.size());
+    threads.ParallelFor(static_cast<int>(part.size()), [&](int i, int worker) {
+      const auto at = static_cast<size_t>(i);
+      ObserveSegment(part[at], encoder, at, static_cast<size_t>(worker));
+    });
+    for (size_t i = 0; i < part.size(); ++i) {
+      const RunningStats p = View(partial_[i], width_);
+      MergeInto(View(state_, width_), p.mean, p.variance, *p.count);
+    }
   }
 }
 

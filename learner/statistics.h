@@ -16,10 +16,10 @@ namespace millrace {
 
 class ObsStatistics {
  public:
-  // Holds memory only when `enabled`; a block of rows a thread.
-  ObsStatistics(bool enabled, int width, size_t groups, int threads);
+  // Holds memory only when `enabled`; a block of rows a thread. `segments` are worked on at a time.
+  ObsStatistics(bool enabled, int width, size_t segments, int threads);
 
-  // Merges the observations of steps 1 .. T: those of step 0 were the last rollout's T.
+  // Merges the observations of steps 1 .. T: those of step 0 were the last rollout's T. Only when enabled.
   void Observe(std::span<const SegmentView> segments, const ObsEncoder& encoder, ThreadPool& threads);
 
   const double* mean() const { return state_.data(); }
@@ -27,11 +27,11 @@ class ObsStatistics {
   std::span<double> State() { return state_; }  // mean [D], variance [D], count [1]
 
  private:
-  void ObserveSegment(const SegmentView& segment, const ObsEncoder& encoder, size_t group, size_t thread);
+  void ObserveSegment(const SegmentView& segment, const ObsEncoder& encoder, size_t slot, size_t thread);
 
   int width_;
   std::vector<double> state_;
-  std::vector<std::vector<double>> partial_;  // [group]: as state_
+  std::vector<std::vector<double>> partial_;  // [segment at a time]: as state_
   std::vector<std::vector<float>> raw_;       // [thread]: a block of rows, [kBlock, D] f32
   std::vector<std::vector<double>> moments_;  // [thread]: mean and variance of a block
 };

@@ -271,7 +271,7 @@ void TrajectoryService::OpenRound() {
 }
 
 void TrajectoryService::DropStale() {
-  for (size_t kept = 0; kept < queue_.size() && kept < batch_size_;) {
+  for (size_t kept = 0; kept < queue_.size() && kept < batch_most_;) {
     Held& held = queue_[kept];
     if (weights_->version <= held.version + max_policy_lag_) {
       ++kept;
@@ -307,7 +307,7 @@ StatusOr<TrajectoryService::Batch> TrajectoryService::Take() {
   batch.wait_seconds = std::chrono::duration<double>(options_.now() - began).count();
   totals_.wait_seconds += batch.wait_seconds;
   if (interrupted_ || stopped_) return absl::CancelledError("the wait for segments was ended");
-  for (size_t i = 0; i < batch_size_; ++i) {
+  for (size_t left = std::min(queue_.size(), batch_most_); left > 0; --left) {
     batch_.push_back(std::move(queue_.front()));
     queue_.pop_front();
   }

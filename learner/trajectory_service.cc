@@ -47,11 +47,15 @@ Status TrajectoryService::SetBounds() {
   MutexLock lock(mutex_);
   const uint64_t limit = uint64_t{options_.run.learner.queue_mib} * kMiB;
   batch_size_ = table_.block_rows().size();
-  if (table_.block_bytes() > limit) {
+  batch_most_ = MostSegments(options_.run);
+  const uint64_t batch_bytes =
+      table_.block_bytes() + (batch_most_ - batch_size_) * table_.max_segment_bytes();
+  if (batch_bytes > limit) {
     return absl::InvalidArgumentError(
-        absl::StrCat("learner.queue_mib: ", limit / kMiB, " MiB do not hold the ", batch_size_,
-                     " segments of one batch; set it to ", (table_.block_bytes() + kMiB - 1) / kMiB,
-                     " or more, or lower env.rows or the horizon (ppo.horizon, sac.horizon)"));
+        absl::StrCat("learner.queue_mib: ", limit / kMiB, " MiB do not hold the ", batch_most_,
+                     " segments of one batch; set it to ", (batch_bytes + kMiB - 1) / kMiB,
+                     " or more, or lower ", batch_most_ > batch_size_ ? "sac.batch_max, " : "",
+                     "env.rows or the horizon (ppo.horizon, sac.horizon)"));
   }
   const auto widest =
       static_cast<size_t>(*std::max_element(table_.block_rows().begin(), table_.block_rows().end()));
@@ -60,10 +64,10 @@ Status TrajectoryService::SetBounds() {
         "env.group_rows: the state of ", widest, " rows of ", options_.row_state_bytes,
         " bytes each does not fit into a message of ", kMaxFromLearnerBytes >> 20, " MiB; use fewer"));
   }
-  max_outstanding_ = std::max<size_t>(batch_size_, static_cast<size_t>(limit / table_.max_segment_bytes()));
+  max_outstanding_ = std::max<size_t>(batch_most_, static_cast<size_t>(limit / table_.max_segment_bytes()));
   // Beside what may be outstanding, a batch is being trained on, and actors that come back send again what
   // was granted before.
-  pool_ = PayloadPool(table_.max_segment_bytes(), max_outstanding_ + 3 * batch_size_);
+  pool_ = PayloadPool(table_.max_segment_bytes(), max_outstanding_ + batch_most_ + 2 * batch_size_);
   layout_text_ = table_.layout(0).Describe();
   layout_hash_ = table_.layout(0).Hash();
   return absl::OkStatus();
@@ -258,7 +262,7 @@ Status TrajectoryService::OnReady(Actor& actor, const Ready& ready) {
     // What may be outstanding, a batch that is trained on, and as much that is on its way to be passed over.
     const size_t most =
         async_ ? std::min(max_outstanding_, (max_policy_lag_ + 1) * batch_size_) : batch_size_;
-    const size_t slots = most + 2 * batch_size_;
+    const size_t slots = most + batch_most_ + batch_size_;
     if (actor.link->OfferRing(static_cast<uint32_t>(slots), table_.max_segment_bytes())) {
       actor.ring.assign(slots, RingSlot());
     } else {

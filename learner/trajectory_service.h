@@ -96,8 +96,9 @@ class TrajectoryService {
   void OnPublish(std::function<void(const WeightsPtr&)> listener);
 
   // Sync: deals the groups, grants one segment of each, acted by the newest version, and waits for all.
-  // Async: waits for the oldest `batch` segments. The segments' memory is valid until Release. Cancelled
-  // after Stop.
+  // Async: waits for as many segments as there are groups, and takes the oldest: so many, or with
+  // sac.batch_max all that are here, MostSegments (common/row_groups.h) at most. The segments' memory is
+  // valid until Release. Cancelled after Stop.
   struct Batch {
     std::vector<SegmentView> segments;
     std::vector<uint32_t> groups;
@@ -127,7 +128,8 @@ class TrajectoryService {
   // Fills actors, queues, counters and the stations' shares.
   void FillStatus(RunStatus& status) const;
 
-  // Rows of each segment of a batch in sync mode; the same number of segments, of any groups, in async mode.
+  // Rows of each segment of a batch in sync mode; in async mode a batch has as many segments or more (see
+  // Take), of any groups.
   std::vector<int> batch_rows() const;
 
  private:
@@ -238,7 +240,7 @@ class TrajectoryService {
   const TrajectoryServiceOptions options_;
   const bool async_;
   const std::chrono::milliseconds lease_, heartbeat_;
-  size_t batch_size_ = 0, max_outstanding_ = 0;  // segments
+  size_t batch_size_ = 0, batch_most_ = 0, max_outstanding_ = 0;  // segments; of a batch: least and most
   uint64_t layout_hash_ = 0;
   std::string layout_text_;
 

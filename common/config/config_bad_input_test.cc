@@ -315,6 +315,11 @@ const BadInput kBadInputs[] = {
     {S "mode: async\nsac:\n  batch_max: 64\n  batch_min: 65\n",
      {},
      "config.yaml:7: sac.batch_min: 65 is more than sac.batch_max, 64"},
+    {S "mode: async\nsac:\n  batch_max: 5121\n  batch_min: 64\n",
+     {},
+     "config.yaml:6: sac.batch_max: 5121 is never reached: it takes 6 segments, and with "
+     "learner.max_policy_lag 1 (the default) at most 2 can be ready; raise learner.max_policy_lag to 3 or "
+     "more, or lower sac.batch_max"},
     {S "replay:\n  capacity: 255\n",
      {},
      "config.yaml:5: replay.capacity: 255 is less than a batch, 256 transitions; raise it to 256 or more"},

@@ -10,6 +10,7 @@
 #include "common/config/config.h"
 #include "common/config/fields.h"
 #include "common/config/validate.h"
+#include "common/row_groups.h"
 
 namespace millrace::config_internal {
 namespace {
@@ -104,6 +105,25 @@ Status CheckAdaptiveBatch(const RunOptions& o, const Origins& origins) {
   return absl::OkStatus();
 }
 
+double Groups(const RunOptions& o) {
+  return static_cast<double>(
+      GroupRows(static_cast<int>(o.env.rows), static_cast<int>(o.env.group_rows)).size());
+}
+
+// Of segments no more can be ready than the lag lets there be.
+Status CheckBatchInReach(const RunOptions& o, const Origins& origins) {
+  if (o.sac.batch_max == 0) return absl::OkStatus();
+  const double most = static_cast<double>(MostSegments(o)), ready = o.learner.max_policy_lag * Groups(o);
+  if (most <= ready) return absl::OkStatus();
+  return origins.Error(
+      "sac.batch_max",
+      absl::StrCat(o.sac.batch_max, " is never reached: it takes ", FormatNumber(most),
+                   " segments, and with learner.max_policy_lag ", o.learner.max_policy_lag,
+                   Whose(origins, "learner.max_policy_lag"), " at most ", FormatNumber(ready),
+                   " can be ready; raise learner.max_policy_lag to ",
+                   FormatNumber(std::ceil(most / Groups(o))), " or more, or lower sac.batch_max"));
+}
+
 // The replay must hold what one step of training asks of it.
 Status CheckCapacity(const RunOptions& o, const Origins& origins) {
   const ReplaySection& r = o.replay;
@@ -143,7 +163,8 @@ Status CheckRatio(const RunOptions& o, const Origins& origins) {
   }
   // A side may go on while the ratio stays within the band: a band below one batch of either stops both.
   const double ratio = UpdatesPerStep(o) * o.sac.batch_size;
-  const double inserts = static_cast<double>(o.env.rows) * o.sac.horizon * ratio;
+  const double inserts = static_cast<double>(o.env.rows) * o.sac.horizon * ratio *
+                         (static_cast<double>(MostSegments(o)) / Groups(o));
   const double batch = std::max(o.sac.batch_size, o.sac.batch_max);
   const double least = std::max(inserts, batch);
   if (o.replay.error_band > 0 && o.replay.error_band < least) {
@@ -169,7 +190,8 @@ Status CheckSac(const RunOptions& o, const Origins& origins) {
   MILL_RETURN_IF_ERROR(CheckAlpha(o, origins));
   MILL_RETURN_IF_ERROR(CheckAdaptiveBatch(o, origins));
   MILL_RETURN_IF_ERROR(CheckCapacity(o, origins));
-  return CheckRatio(o, origins);
+  MILL_RETURN_IF_ERROR(CheckRatio(o, origins));
+  return CheckBatchInReach(o, origins);
 }
 
 }  // namespace
