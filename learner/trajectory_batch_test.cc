@@ -75,6 +75,7 @@ TEST(TrajectoryBatch, TakesAllThatIsReadyWithinItsBounds) {
     for (uint32_t g = 0; g < kGroups; ++g) EXPECT_EQ(rows.next_step[g], next[g]) << "what was trained on";
     f.service->Publish(Weights(++version));
     if (ready == 48) {  // what was left
+      ASSERT_EQ(Waiting(*f.service), 8u);
       const auto rest = f.service->Take();
       ASSERT_TRUE(rest.ok());
       EXPECT_EQ(rest->segments.size(), 8u);
