@@ -20,7 +20,10 @@
 #include "kernels/ops/moments.h"
 #include "kernels/ops/ppo_loss.h"
 #include "kernels/ops/running_stats.h"
+#include "kernels/ops/sac_discrete.h"
+#include "kernels/ops/sac_loss.h"
 #include "kernels/ops/shuffle.h"
+#include "kernels/ops/tanh_gaussian.h"
 #include "kernels/ops/vtrace.h"
 
 namespace millrace {
@@ -219,6 +222,27 @@ void BM_Adam(benchmark::State& state) {
 }
 BENCHMARK(BM_Adam)->Arg(9000)->Arg(100000)->Arg(4000000);
 
+// With a target network's average in the same pass, as SAC's critics have it.
+void BM_AdamWithTarget(benchmark::State& state) {
+  const int n = static_cast<int>(state.range(0));
+  Floats w = Noise(n, 0), g = Noise(n, 1), m(n, 0.1f), v(n, 0.1f), target = Noise(n, 2);
+  AdamStep step;
+  step.lr = 1e-6f;
+  step.Set(0.9, 0.999, 1e-8, 0.0, 10);
+  Measure<Adam>(state,
+                {.w = w.data(),
+                 .g = g.data(),
+                 .m = m.data(),
+                 .v = v.data(),
+                 .n = n,
+                 .step = &step,
+                 .zero_grad = false,
+                 .target = target.data(),
+                 .tau = 0.005f},
+                n, 36.0 * n);
+}
+BENCHMARK(BM_AdamWithTarget)->Arg(9000)->Arg(140000)->Arg(4000000);
+
 void BM_LayerNorm(benchmark::State& state) {
   const int rows = 256, dims = static_cast<int>(state.range(0));
   const size_t n = static_cast<size_t>(rows) * dims;
@@ -276,6 +300,177 @@ void BM_FillPermutation(benchmark::State& state) {
                            4.0 * n);
 }
 BENCHMARK(BM_FillPermutation)->Arg(1024)->Arg(65536)->Arg(100000);
+
+// ---- SAC: a batch of 256 and two critics ----
+
+constexpr int kBatch = 256, kCritics = 2;
+constexpr int32_t kBoth[kCritics] = {0, 1};
+constexpr float kLogAlpha = -1.5f;
+constexpr float kInvBatch = 1.0f / kBatch;
+
+// range(0): dimensions of a Box. The noise is kept, as for the policy's own step.
+void BM_SampleSquashed(benchmark::State& state) {
+  const int dims = static_cast<int>(state.range(0));
+  const size_t n = static_cast<size_t>(kBatch) * dims;
+  const Floats out = Noise(2 * n, 0);
+  Floats action(n), log_prob(kBatch), noise(n);
+  Measure<SampleSquashed>(state,
+                          {.rows = kBatch,
+                           .out = out.data(),
+                           .ld = 2 * dims,
+                           .dims = dims,
+                           .seed = 1,
+                           .purpose = Purpose::kSacPolicy,
+                           .first_row = 0,
+                           .step = 1,
+                           .deterministic = false,
+                           .action = action.data(),
+                           .action_ld = dims,
+                           .log_prob = log_prob.data(),
+                           .noise = noise.data()},
+                          kBatch, (16.0 * dims + 4.0) * kBatch);
+}
+BENCHMARK(BM_SampleSquashed)->Arg(1)->Arg(6)->Arg(17);
+
+void BM_SquashedBackward(benchmark::State& state) {
+  const int dims = static_cast<int>(state.range(0));
+  const size_t n = static_cast<size_t>(kBatch) * dims;
+  const Floats out = Noise(2 * n, 0), noise = Noise(n, 1), action = Noise(n, 2, -0.99f, 0.99f),
+               daction = Noise(kCritics * n, 3);
+  Floats dout(2 * n);
+  Measure<SquashedBackward>(state,
+                            {.rows = kBatch,
+                             .out = out.data(),
+                             .ld = 2 * dims,
+                             .dims = dims,
+                             .noise = noise.data(),
+                             .action = action.data(),
+                             .action_ld = dims,
+                             .critics = kCritics,
+                             .daction = daction.data(),
+                             .daction_stride = n,
+                             .log_alpha = &kLogAlpha,
+                             .inv_count = kInvBatch,
+                             .dout = dout.data()},
+                            kBatch, (24.0 + 4.0 * kCritics) * dims * kBatch);
+}
+BENCHMARK(BM_SquashedBackward)->Arg(1)->Arg(6)->Arg(17);
+
+void BM_SacTarget(benchmark::State& state) {
+  const Floats q = Noise(kCritics * kBatch, 0), log_prob = Noise(kBatch, 1), reward = Noise(kBatch, 2),
+               discount(kBatch, 0.99f);
+  Floats y(kBatch);
+  Measure<SacTarget>(state,
+                     {.rows = kBatch,
+                      .critics = kCritics,
+                      .subset = kBoth,
+                      .q = q.data(),
+                      .stride = kBatch,
+                      .log_prob = log_prob.data(),
+                      .reward = reward.data(),
+                      .discount = discount.data(),
+                      .log_alpha = &kLogAlpha,
+                      .y = y.data()},
+                     kBatch, (16.0 + 4.0 * kCritics) * kBatch);
+}
+BENCHMARK(BM_SacTarget);
+
+// range(0): a critic's values in a row; 1: of a Box, else one for each discrete action.
+void BM_CriticLoss(benchmark::State& state) {
+  const int columns = static_cast<int>(state.range(0));
+  const size_t n = static_cast<size_t>(kBatch) * columns;
+  const Floats q = Noise(kCritics * n, 0), y = Noise(kBatch, 1), weight(kBatch, 1.0f);
+  std::vector<int32_t> action(kBatch);
+  for (int r = 0; r < kBatch; ++r) action[static_cast<size_t>(r)] = r % columns;
+  Floats dq(kCritics * n), td_abs(kBatch);
+  std::vector<SacCriticStats> stats(kBatch / kSacRows);
+  Measure<CriticLoss>(state,
+                      {.rows = kBatch,
+                       .critics = kCritics,
+                       .columns = columns,
+                       .action = columns > 1 ? action.data() : nullptr,
+                       .q = q.data(),
+                       .dq = dq.data(),
+                       .stride = n,
+                       .y = y.data(),
+                       .weight = weight.data(),
+                       .inv_count = kInvBatch,
+                       .td_abs = td_abs.data(),
+                       .stats = stats.data()},
+                      kBatch, (kCritics * (4.0 + 4.0 * columns) + (columns > 1 ? 16.0 : 12.0)) * kBatch);
+}
+BENCHMARK(BM_CriticLoss)->Arg(1)->Arg(2)->Arg(18);
+
+// range(0): 1 for the critics' mean instead of their minimum.
+void BM_PolicyQ(benchmark::State& state) {
+  const Floats q = Noise(kCritics * kBatch, 0), log_prob = Noise(kBatch, 1);
+  Floats dq(kCritics * kBatch);
+  std::vector<SacPolicyStats> stats(kBatch / kSacRows);
+  Measure<PolicyQ>(state,
+                   {.rows = kBatch,
+                    .critics = kCritics,
+                    .mean = state.range(0) != 0,
+                    .q = q.data(),
+                    .dq = dq.data(),
+                    .stride = kBatch,
+                    .log_prob = log_prob.data(),
+                    .log_alpha = &kLogAlpha,
+                    .inv_count = kInvBatch,
+                    .stats = stats.data()},
+                   kBatch, (8.0 * kCritics + 4.0) * kBatch);
+}
+BENCHMARK(BM_PolicyQ)->Arg(0)->Arg(1);
+
+void BM_DiscreteSacTarget(benchmark::State& state) {
+  const int actions = static_cast<int>(state.range(0));
+  const size_t n = static_cast<size_t>(kBatch) * actions;
+  const Floats logits = Noise(n, 0, -2.0f, 2.0f), q = Noise(kCritics * n, 1), reward = Noise(kBatch, 2),
+               discount(kBatch, 0.99f);
+  Floats weight(n), y(kBatch);
+  Measure<DiscreteSacTarget>(state,
+                             {.rows = kBatch,
+                              .actions = actions,
+                              .logits = logits.data(),
+                              .ld = actions,
+                              .mask = nullptr,
+                              .critics = kCritics,
+                              .subset = kBoth,
+                              .q = q.data(),
+                              .stride = n,
+                              .reward = reward.data(),
+                              .discount = discount.data(),
+                              .log_alpha = &kLogAlpha,
+                              .weight = weight.data(),
+                              .y = y.data()},
+                             kBatch, ((4.0 + 4.0 * kCritics) * actions + 12.0) * kBatch);
+}
+BENCHMARK(BM_DiscreteSacTarget)->Arg(2)->Arg(18);
+
+void BM_DiscretePolicyLoss(benchmark::State& state) {
+  const int actions = static_cast<int>(state.range(0));
+  const size_t n = static_cast<size_t>(kBatch) * actions;
+  const Floats logits = Noise(n, 0, -2.0f, 2.0f), q = Noise(kCritics * n, 1);
+  Floats weight(n), dlogits(n);
+  std::vector<SacPolicyStats> stats(kBatch / kSacRows);
+  Measure<DiscretePolicyLoss>(state,
+                              {.rows = kBatch,
+                               .actions = actions,
+                               .logits = logits.data(),
+                               .ld = actions,
+                               .mask = nullptr,
+                               .critics = kCritics,
+                               .mean = false,
+                               .q = q.data(),
+                               .stride = n,
+                               .all = kBoth,
+                               .log_alpha = &kLogAlpha,
+                               .inv_count = kInvBatch,
+                               .weight = weight.data(),
+                               .dlogits = dlogits.data(),
+                               .stats = stats.data()},
+                              kBatch, (8.0 + 4.0 * kCritics) * actions * kBatch);
+}
+BENCHMARK(BM_DiscretePolicyLoss)->Arg(2)->Arg(18);
 
 }  // namespace
 }  // namespace millrace
