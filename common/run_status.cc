@@ -13,6 +13,7 @@ constexpr double kBusyEnough = 0.25;
 
 struct Remedy {
   std::string_view station, advice;
+  std::string_view of_sac = {};  // its own advice; empty: the same
 };
 
 constexpr std::array kRemedies = {
@@ -21,24 +22,36 @@ constexpr std::array kRemedies = {
            "the actors' network takes the most time: start more actors, or shrink policy.hidden"},
     Remedy{"send",
            "checksums and sending take the most time: run actors on the learner's host by shared "
-           "memory, or lengthen ppo.horizon"},
+           "memory, or lengthen ppo.horizon",
+           "checksums and sending take the most time: run actors on the learner's host by shared "
+           "memory, or lengthen sac.horizon"},
     Remedy{"ingest",
            "taking segments in takes the most time: use shared memory, fewer and larger segments "
-           "(env.group_rows, ppo.horizon), or more learner threads"},
+           "(env.group_rows, ppo.horizon), or more learner threads",
+           "taking segments in takes the most time: use shared memory, fewer and larger segments "
+           "(env.group_rows, sac.horizon), or more learner threads"},
     Remedy{"update",
            "the update takes the most time: more learner threads (run.threads), fewer ppo.epochs, or "
-           "larger minibatches; more actors will not help"},
+           "larger minibatches; more actors will not help",
+           "the update takes the most time: more learner threads (run.threads), fewer gradient steps "
+           "(sac.updates_per_step), or in mode: async larger batches (sac.batch_max); more actors will not "
+           "help"},
     Remedy{"publish", "publishing weights takes the most time: larger batches, or a smaller network"},
     Remedy{"checkpoint", "writing checkpoints takes the most time: raise checkpoint.every"},
     Remedy{"evaluate", "evaluation takes the most time: raise eval.every, or lower eval.episodes"},
 };
 
+bool IsSac(const RunStatus& status) {
+  return status.algorithm == "sac";
+}
+
 std::string AdviceFor(const RunStatus& status, const StationShare& station) {
   const auto it = std::find_if(kRemedies.begin(), kRemedies.end(),
                                [&](const Remedy& r) { return r.station == station.station; });
-  std::string advice = it != kRemedies.end()
-                           ? std::string(it->advice)
-                           : Cat(station.station, " takes the most time of the ", station.where);
+  std::string advice = it == kRemedies.end()
+                           ? Cat(station.station, " takes the most time of the ", station.where)
+                       : IsSac(status) && !it->of_sac.empty() ? std::string(it->of_sac)
+                                                              : std::string(it->advice);
   // Taking turns leaves the other side idle; where a side is idle for long, overlap is worth a word.
   const bool idle_elsewhere =
       std::any_of(status.stations.begin(), status.stations.end(), [&](const StationShare& other) {
@@ -88,8 +101,9 @@ void FindLimit(RunStatus& status) {
   if (busiest->busy < kBusyEnough) {
     status.limiting_station = "transport";
     status.advice =
-        "no station works for a quarter of the time, so the way between them limits: use shared memory, "
-        "lengthen ppo.horizon, or look whether other programs need the CPUs";
+        Cat("no station works for a quarter of the time, so the way between them limits: use shared memory, "
+            "lengthen ",
+            IsSac(status) ? "sac" : "ppo", ".horizon, or look whether other programs need the CPUs");
     return;
   }
   status.limiting_station = busiest->station;

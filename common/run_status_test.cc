@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
 namespace millrace {
 namespace {
 
@@ -29,6 +31,18 @@ TEST(FindLimit, NamesTheBusiestStationAndWhatToDo) {
   FindLimit(status);
   EXPECT_EQ(status.limiting_station, "update");
   EXPECT_THAT(status.advice, HasSubstr("run.threads"));
+}
+
+TEST(FindLimit, AdvisesSettingsThatTheAlgorithmHas) {
+  RunStatus status = Training();
+  status.algorithm = "sac";
+  for (const char* station : {"send", "ingest", "update", "transport"}) {
+    const double busy = station == std::string("transport") ? 0.1 : 0.9;
+    status.stations = {{"env", "actors", 0.05, 0.05, 0.9}, {station, "learner", busy, 0.1, 0}};
+    FindLimit(status);
+    EXPECT_EQ(status.limiting_station, station);
+    EXPECT_THAT(status.advice, testing::AllOf(HasSubstr("sac."), Not(HasSubstr("ppo."))));
+  }
 }
 
 TEST(FindLimit, SyncModeWithAnIdleSideIsToldOfAsync) {
