@@ -28,6 +28,7 @@ using gemm::kWidestTile;
 using gemm::NextRows;
 using gemm::TileKind;
 using gemm::TileOf;
+using gemm::TransposeBlock;
 
 constexpr int Min(int a, int b) {
   return a < b ? a : b;
@@ -81,11 +82,28 @@ void PackPanels(const float* w, ptrdiff_t step_s, ptrdiff_t step_j, int steps, i
 }
 
 void Pack(const float* w, int ldw, int k, int n, float* packed) {
-  PackPanels(w, ldw, 1, k, n, packed);
+  const int full = n / kPanel * kPanel;
+  for (int j = 0; j < full; j += kPanel) {
+    for (int s = 0; s < k; ++s, packed += kPanel)
+      CopyFloats(w + static_cast<ptrdiff_t>(s) * ldw + j, kPanel, packed);
+  }
+  PackPanels(w + full, ldw, 1, k, n - full, packed);
 }
 
+// Full panels by square blocks in registers: one element at a time this took 6 % of an update of SAC.
 void PackTransposed(const float* w, int ldw, int k, int n, float* packed) {
-  PackPanels(w, 1, ldw, n, k, packed);
+  constexpr int kSide = kVectorLanes;
+  const int full = k / kPanel * kPanel, blocks = n / kSide * kSide;
+  for (int row = 0; row < full; row += kPanel, packed += static_cast<ptrdiff_t>(n) * kPanel) {
+    const float* from = w + static_cast<ptrdiff_t>(row) * ldw;
+    for (int j = 0; j < kPanel; j += kSide) {
+      for (int s = 0; s < blocks; s += kSide)
+        TransposeBlock<kSide>(from + static_cast<ptrdiff_t>(j) * ldw + s, ldw, packed + s * kPanel + j,
+                              kPanel);
+    }
+    PackPanels(from + blocks, 1, ldw, n - blocks, kPanel, packed + static_cast<ptrdiff_t>(blocks) * kPanel);
+  }
+  PackPanels(w + static_cast<ptrdiff_t>(full) * ldw, 1, ldw, n, k - full, packed);
 }
 
 // rows x columns from one matrix to another; kWidth is the most columns there can be.

@@ -120,6 +120,44 @@ MILL_HD void Unrolled(F&& f) {
   (std::make_integer_sequence<int, kCount>{});
 }
 
+// Vectors that the compiler shuffles by itself, in whatever instructions the target has.
+template <int kCount>
+struct Shuffled;
+template <>
+struct Shuffled<16> {
+  typedef float Type __attribute__((vector_size(64)));
+};
+template <>
+struct Shuffled<8> {
+  typedef float Type __attribute__((vector_size(32)));
+};
+
+// to(j, i) = from(i, j) of a block of kSide x kSide, a power of two. In each round two rows `kHalf` apart
+// trade the quarters of their blocks that are on the wrong side of the diagonal.
+template <int kSide>
+MILL_HD void TransposeBlock(const float* from, ptrdiff_t from_ld, float* to, ptrdiff_t to_ld) {
+  using Row = typename Shuffled<kSide>::Type;
+  Row rows[kSide];
+  Unrolled<kSide>([&](auto i) { __builtin_memcpy(&rows[i], from + i * from_ld, sizeof(Row)); });
+  const auto trade = [&]<int kHalf, int... lane>(Constant<kHalf>, std::integer_sequence<int, lane...>)
+      __attribute__((always_inline)) {
+    Unrolled<kSide>([&](auto i) {
+      if constexpr ((decltype(i)::value & kHalf) == 0) {
+        const Row a = rows[i], b = rows[i + kHalf];
+        rows[i] = __builtin_shufflevector(a, b, ((lane & kHalf) == 0 ? lane : lane - kHalf + kSide)...);
+        rows[i + kHalf] =
+            __builtin_shufflevector(a, b, ((lane & kHalf) == 0 ? lane + kHalf : lane + kSide)...);
+      }
+    });
+  };
+  const auto lanes = std::make_integer_sequence<int, kSide>{};
+  if constexpr (kSide >= 16) trade(Constant<8>{}, lanes);
+  trade(Constant<4>{}, lanes);
+  trade(Constant<2>{}, lanes);
+  trade(Constant<1>{}, lanes);
+  Unrolled<kSide>([&](auto i) { __builtin_memcpy(to + i * to_ld, &rows[i], sizeof(Row)); });
+}
+
 // C(row, j) = chain over s < steps of A(row, s) * B(s, j), where 16 columns of B are next to each other and
 // the next 16 are `panel` further: B(s, j) = b[s * ldb + j / 16 * panel + j % 16].
 template <TileKind kKind, int kRows, int kWidth>
