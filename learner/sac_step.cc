@@ -123,8 +123,15 @@ Status SacStep::Allocate() {
       std::make_unique<Mlp::Workspace>(actor_.mlp(), max_batch_, Mlp::Keep::kGradients, checkpoint);
   critic_workspace_ =
       std::make_unique<Mlp::Workspace>(critics_, max_batch_, Mlp::Keep::kGradients, checkpoint);
-  for (int i = 0; i < threads_.threads(); ++i)
-    workers_.push_back(std::make_unique<Worker>(actor_.mlp(), critics_));
+  // With activation checkpoints what a row needs of the forward pass is not all there.
+  only_least_ = action_dims_ > 0 && options_.sac.critic_subset >= options_.sac.critics &&
+                critic_workspace_->segments() == 1;
+  for (int i = 0; i < threads_.threads(); ++i) {
+    workers_.push_back(std::make_unique<Worker>(actor_.mlp(), critics_, action_dims_));
+    if (only_least_) workers_.back()->least.emplace(critics_, kSacBlockRows, Mlp::Keep::kActivations);
+  }
+  least_.resize(only_least_ ? towers * batch : 0);
+  least_rows_.resize(towers);
   const size_t blocks = (batch + kSacBlockRows - 1) / kSacBlockRows;
   critic_stats_.resize(blocks);
   policy_stats_.resize(blocks);
@@ -192,8 +199,9 @@ double SacStep::MacsPerRow() const {
     actions += action_dims_ * width;
   }
   const double critic_half = actor + critics + critics_.TrainMacs();
-  const double policy_half =
-      critics + (action_dims_ > 0 ? critics - first + actions : 0) + actor_.TrainMacs();
+  // Of the critics' gradient by the actions, each row needs that of its least critic alone.
+  const double through = only_least_ ? (critics - first + actions) / towers() : critics - first + actions;
+  const double policy_half = critics + (action_dims_ > 0 ? through : 0) + actor_.TrainMacs();
   return critic_half + policy_half / std::max(1u, options_.sac.policy_delay);
 }
 
@@ -241,32 +249,42 @@ void SacStep::DrawSubset() {
   }
 }
 
-// f(tower, block), tower by tower.
+// f(tower, block, worker), tower by tower.
 template <class F>
 void SacStep::EachTowersBlock(const F& f) {
-  threads_.ParallelFor(towers() * blocks_,
-                       [&](int task, int) { f(static_cast<size_t>(task / blocks_), task % blocks_); });
+  threads_.ParallelFor(towers() * blocks_, [&](int task, int worker) {
+    f(static_cast<size_t>(task / blocks_), task % blocks_, *workers_[static_cast<size_t>(worker)]);
+  });
 }
 
 void SacStep::RunCriticRows(SideWork* side) {
   const auto own = [&](int worker) -> Worker& { return *workers_[static_cast<size_t>(worker)]; };
   threads_.ParallelFor(blocks_, [&](int block, int worker) { NextPolicy(block, own(worker)); });
-  const int values = towers() * blocks_, beside = side != nullptr ? side->tasks() : 0;
+  EachTowersBlock([&](size_t tower, int block, Worker& worker) { TargetValues(tower, block, worker); });
+  threads_.ParallelFor(blocks_, [&](int block, int) { TargetOf(RowsOf(block)); });
+  const int updates = towers() * blocks_, beside = side != nullptr ? side->tasks() : 0;
   // In turns, so that each thread's share has some of both.
-  threads_.ParallelFor(2 * std::max(values, beside), [&](int task, int worker) {
+  threads_.ParallelFor(2 * std::max(updates, beside), [&](int task, int worker) {
     const int i = task / 2;
-    if (task % 2 == 0 && i < values) CriticValues(static_cast<size_t>(i / blocks_), i % blocks_, own(worker));
+    if (task % 2 == 0 && i < updates) {
+      CriticUpdate(static_cast<size_t>(i / blocks_), i % blocks_, own(worker));
+    }
     if (task % 2 == 1 && i < beside) side->Run(i, worker);
   });
-  threads_.ParallelFor(blocks_, [&](int block, int) { CriticLosses(block); });
-  EachTowersBlock([&](size_t tower, int block) { CriticBackward(tower, block); });
+  for (int block = 0; block < blocks_; ++block) RunSerial<CriticLoss>(CriticLossOf(block));
 }
 
 void SacStep::RunPolicyRows() {
   threads_.ParallelFor(blocks_, [&](int block, int) { PolicyForward(block); });
-  EachTowersBlock([&](size_t tower, int block) { PolicyValues(tower, block); });
+  EachTowersBlock([&](size_t tower, int block, Worker&) { PolicyValues(tower, block); });
   threads_.ParallelFor(blocks_, [&](int block, int) { PolicyLosses(block); });
-  if (action_dims_ > 0) EachTowersBlock([&](size_t tower, int block) { ActionGradients(tower, block); });
+  if (only_least_) {
+    ListLeast();
+    EachTowersBlock(
+        [&](size_t tower, int block, Worker& worker) { LeastActionGradients(tower, block, worker); });
+  } else if (action_dims_ > 0) {
+    EachTowersBlock([&](size_t tower, int block, Worker&) { ActionGradients(tower, block); });
+  }
   threads_.ParallelFor(blocks_, [&](int block, int) { PolicyBackward(block); });
 }
 

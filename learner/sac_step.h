@@ -117,15 +117,17 @@ class SacStep {
   template <class F>
   void EachTowersBlock(const F& f);
   void NextPolicy(int block, Worker& worker);
-  void CriticValues(size_t tower, int block, Worker& worker);
+  void TargetValues(size_t tower, int block, Worker& worker);
   void TargetOf(Mlp::Rows rows);
-  void CriticLosses(int block);
-  void CriticBackward(size_t tower, int block);
+  CriticLoss::Params CriticLossOf(int block);
+  void CriticUpdate(size_t tower, int block, Worker& worker);
   void CopyOutput(size_t tower, Mlp::Workspace& w, Mlp::Rows from, float* to, Mlp::Rows rows) const;
   void PolicyForward(int block);
   void PolicyValues(size_t tower, int block);
   void PolicyLosses(int block);
+  void ListLeast();
   void ActionGradients(size_t tower, int block);
+  void LeastActionGradients(size_t tower, int block, Worker& worker);
   void PolicyBackward(int block);
   void RunCriticRows(SideWork* side);
   void RunPolicyRows();
@@ -169,6 +171,9 @@ class SacStep {
   std::vector<SacCriticStats> critic_stats_;  // [blocks]
   std::vector<SacPolicyStats> policy_stats_;  // [blocks]
   std::vector<double> squares_;               // [tasks of a network's gradients]
+  bool only_least_ = false;           // the policy's gradient goes through the least critic of a row alone
+  std::vector<int32_t> least_;        // [critics, max_batch] rows whose least critic is this one, and
+  std::vector<int> least_rows_;       // [critics] how many
   std::vector<int32_t> order_, all_;  // [critics]; the first critic_subset are in the target; 0, 1 ...
   int64_t counters_[kCounters] = {0, 0};
   std::array<double, kParts> seconds_{};

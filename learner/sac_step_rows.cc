@@ -66,17 +66,14 @@ void SacStep::NextPolicy(int block, Worker& worker) {
   }
 }
 
-// Of one critic: its target at the next observations, and itself at these.
-void SacStep::CriticValues(size_t tower, int block, Worker& worker) {
-  const Mlp::Rows rows = RowsOf(block), local{0, rows.count};
+// A target's critic at the next observations, where the target looks at it.
+void SacStep::TargetValues(size_t tower, int block, Worker& worker) {
   const auto subset = order_.begin() + SubsetSize();
-  if (std::find(order_.begin(), subset, static_cast<int32_t>(tower)) != subset) {
-    critics_.Forward(tower, critic_.target, critic_.target_packed,
-                     batch_->next_x + At(rows.first, batch_->ld), batch_->ld, local, worker.target);
-    CopyOutput(tower, worker.target, local, next_q_, rows);
-  }
-  critics_.Forward(tower, critic_.w, critic_.packed, batch_->x, batch_->ld, rows, *critic_workspace_);
-  CopyOutput(tower, *critic_workspace_, rows, q_, rows);
+  if (std::find(order_.begin(), subset, static_cast<int32_t>(tower)) == subset) return;
+  const Mlp::Rows rows = RowsOf(block), local{0, rows.count};
+  critics_.Forward(tower, critic_.target, critic_.target_packed, batch_->next_x + At(rows.first, batch_->ld),
+                   batch_->ld, local, worker.target);
+  CopyOutput(tower, worker.target, local, next_q_, rows);
 }
 
 // y of these rows.
@@ -111,30 +108,40 @@ void SacStep::TargetOf(Mlp::Rows rows) {
                                 .y = y_ + rows.first});
 }
 
-void SacStep::CriticLosses(int block) {
+// The loss of all critics on these rows.
+CriticLoss::Params SacStep::CriticLossOf(int block) {
   const Mlp::Rows rows = RowsOf(block);
-  TargetOf(rows);
   const size_t at = At(rows.first, columns_);
-  RunSerial<CriticLoss>({.rows = rows.count,
-                         .critics = static_cast<int>(critics_.towers()),
-                         .columns = columns_,
-                         .action = action_dims_ > 0 ? nullptr : batch_->action + rows.first,
-                         .q = q_ + at,
-                         .dq = dq_ + at,
-                         .stride = q_stride_,
-                         .y = y_ + rows.first,
-                         .weight = batch_->weight + rows.first,
-                         .inv_count = 1.0f / static_cast<float>(batch_->rows),
-                         .td_abs = td_abs_ + rows.first,
-                         .stats = &critic_stats_[static_cast<size_t>(block)]});
+  return {.rows = rows.count,
+          .critics = towers(),
+          .columns = columns_,
+          .action = action_dims_ > 0 ? nullptr : batch_->action + rows.first,
+          .q = q_ + at,
+          .dq = dq_ + at,
+          .stride = q_stride_,
+          .y = y_ + rows.first,
+          .weight = batch_->weight + rows.first,
+          .inv_count = 1.0f / static_cast<float>(batch_->rows),
+          .td_abs = td_abs_ + rows.first,
+          .stats = &critic_stats_[static_cast<size_t>(block)]};
 }
 
-// dq of these rows into a critic, to where the weights' gradients are taken from.
-void SacStep::CriticBackward(size_t tower, int block) {
+// One critic forward, its loss, and back to where its weights' gradients are taken from, while the block's
+// activations are in the core's caches. What the loss says of all critics together follows later.
+void SacStep::CriticUpdate(size_t tower, int block, Worker& worker) {
   const Mlp::Rows rows = RowsOf(block);
   Mlp::Workspace& w = *critic_workspace_;
-  const size_t at = At(rows.first, columns_);
-  std::memcpy(w.doutput(tower) + at, dq_ + tower * q_stride_ + at, sizeof(float) * At(rows.count, columns_));
+  critics_.Forward(tower, critic_.w, critic_.packed, batch_->x, batch_->ld, rows, w);
+  CopyOutput(tower, w, rows, q_, rows);
+  CriticLoss::Params loss = CriticLossOf(block);
+  SacCriticStats of_this;
+  loss.critics = 1;
+  loss.q += tower * q_stride_;
+  loss.dq += tower * q_stride_;
+  loss.td_abs = worker.td_abs;
+  loss.stats = &of_this;
+  RunSerial<CriticLoss>(loss);
+  std::memcpy(w.doutput(tower) + At(rows.first, columns_), loss.dq, sizeof(float) * At(rows.count, columns_));
   critics_.BackwardRows(tower, w.segments() - 1, critic_.w, critic_.packed, batch_->x, batch_->ld, rows, w);
 }
 
@@ -164,6 +171,10 @@ void SacStep::PolicyValues(size_t tower, int block) {
 void SacStep::PolicyLosses(int block) {
   const Mlp::Rows rows = RowsOf(block);
   if (action_dims_ == 0) return DiscretePolicy(block, rows);
+  for (size_t tower = 0; tower < critics_.towers(); ++tower) {
+    std::fill_n(daction_ + tower * At(max_batch_, action_dims_) + At(rows.first, action_dims_),
+                At(rows.count, action_dims_), 0.0f);
+  }
   RunSerial<PolicyQ>({.rows = rows.count,
                       .critics = static_cast<int>(critics_.towers()),
                       .mean = options_.sac.critic_subset < options_.sac.critics,
@@ -176,7 +187,21 @@ void SacStep::PolicyLosses(int block) {
                       .stats = &policy_stats_[static_cast<size_t>(block)]});
 }
 
-// Through a critic to the actions.
+// Which rows have their gradient from which critic.
+void SacStep::ListLeast() {
+  for (size_t tower = 0; tower < critics_.towers(); ++tower) {
+    const float* dq = dq_ + tower * q_stride_;
+    int32_t* list = least_.data() + At(static_cast<int>(tower), max_batch_);
+    int& count = least_rows_[tower];
+    count = 0;
+    for (int32_t r = 0; r < batch_->rows; ++r) {
+      list[count] = r;
+      count += dq[r] != 0.0f ? 1 : 0;
+    }
+  }
+}
+
+// Through a critic to the actions, all rows of the block.
 void SacStep::ActionGradients(size_t tower, int block) {
   const Mlp::Rows rows = RowsOf(block);
   Mlp::Workspace& w = *critic_workspace_;
@@ -185,6 +210,26 @@ void SacStep::ActionGradients(size_t tower, int block) {
   for (int segment = w.segments(); segment-- > 0;) {
     critics_.BackwardRows(tower, segment, critic_.w, critic_.packed, policy_x_, critic_inputs(), rows, w,
                           daction_ + tower * At(max_batch_, action_dims_), action_dims_);
+  }
+}
+
+// The same through those rows alone that have a gradient, brought together: with two critics that is half of
+// the work. The others' gradients are zero already. A block is as many of the listed rows.
+void SacStep::LeastActionGradients(size_t tower, int block, Worker& worker) {
+  const int all = least_rows_[tower], blocks = (all + kSacBlockRows - 1) / kSacBlockRows;
+  if (block >= blocks) return;
+  const int first = all * block / blocks, count = all * (block + 1) / blocks - first;
+  const int32_t* rows = least_.data() + At(static_cast<int>(tower), max_batch_) + first;
+  const float* dq = dq_ + tower * q_stride_;
+  Mlp::Workspace& w = *worker.least;
+  critics_.GatherRows(tower, *critic_workspace_, rows, count, w);
+  for (int r = 0; r < count; ++r) w.doutput(tower)[r] = dq[rows[r]];
+  critics_.BackwardRows(tower, 0, critic_.w, critic_.packed, policy_x_, critic_inputs(), {0, count}, w,
+                        worker.daction.data(), action_dims_);
+  float* daction = daction_ + tower * At(max_batch_, action_dims_);
+  for (int r = 0; r < count; ++r) {
+    std::copy_n(worker.daction.data() + At(r, action_dims_), action_dims_,
+                daction + At(rows[r], action_dims_));
   }
 }
 

@@ -1,6 +1,9 @@
-// What one thread of SacStep needs for a block of rows that it goes forward through only. Private to the
-// learner's sac_step*.cc. Owner: SacStep; the thread that runs a task has it for that long.
+// What one thread of SacStep needs for a block of rows beside what is kept for the whole batch. Private to
+// the learner's sac_step*.cc. Owner: SacStep; the thread that runs a task has it for that long.
 #pragma once
+
+#include <optional>
+#include <vector>
 
 #include "learner/sac_step.h"
 
@@ -10,10 +13,14 @@ namespace millrace {
 inline constexpr int kSacBlockRows = 64;
 
 struct SacStep::Worker {
-  Worker(const Mlp& actor, const Mlp& critics)
+  Worker(const Mlp& actor, const Mlp& critics, int action_dims)
       : policy(actor, kSacBlockRows, Mlp::Keep::kOutputs),
-        target(critics, kSacBlockRows, Mlp::Keep::kOutputs) {}
-  Mlp::Workspace policy, target;
+        target(critics, kSacBlockRows, Mlp::Keep::kOutputs),
+        daction(static_cast<size_t>(kSacBlockRows) * static_cast<size_t>(action_dims)) {}
+  Mlp::Workspace policy, target;        // forward only
+  std::optional<Mlp::Workspace> least;  // rows whose least critic is the same one; see ActionGradients
+  std::vector<float> daction;           // [kSacBlockRows, action_dims] of these rows
+  float td_abs[kSacBlockRows];          // of one critic; see CriticUpdate
 };
 
 }  // namespace millrace

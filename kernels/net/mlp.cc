@@ -268,6 +268,24 @@ void Mlp::BackwardRows(size_t tower, int segment, const float* parameters, const
                        .lddx = lddx});
 }
 
+void Mlp::GatherRows(size_t tower, const Workspace& from, const int32_t* rows, int count,
+                     Workspace& to) const {
+  MILL_CHECK(from.segments_ == 1 && to.segments_ == 1 && count <= to.max_rows_);
+  MILL_CHECK(from.keep_ != Keep::kOutputs && to.keep_ != Keep::kOutputs);
+  const auto gather = [&](const float* source, float* target, int columns) {
+    for (int r = 0; source != nullptr && r < count; ++r)
+      std::copy_n(source + Area(rows[r], columns), columns, target + Area(r, columns));
+  };
+  for (size_t i = 0; i + 1 < layers(); ++i) {  // of the output layer nothing is read
+    const Workspace::Layer &source = from.layers_[tower][i], &target = to.layers_[tower][i];
+    gather(source.y, target.y, source.ld);
+    gather(source.pre, target.pre, source.ld);
+    gather(source.linear, target.linear, source.ld);
+    gather(source.mean, target.mean, 1);
+    gather(source.rstd, target.rstd, 1);
+  }
+}
+
 namespace {
 
 // Clears a block of a row-major matrix.

@@ -130,6 +130,10 @@ class Mlp {
   // gradient of the input's columns from spec().input_gradient_from on, [max_rows, lddx].
   void BackwardRows(size_t tower, int segment, const float* parameters, const float* packed, const float* x,
                     int ldx, Rows rows, Workspace& w, float* dx = nullptr, int lddx = 0) const;
+  // What Forward left of one tower in rows rows[0], rows[1] ... of `from`, to rows 0 to `count` - 1 of `to`,
+  // for BackwardRows through these alone. Both workspaces are of this net, have one segment and keep
+  // activations.
+  void GatherRows(size_t tower, const Workspace& from, const int32_t* rows, int count, Workspace& to) const;
   // Part `task` of w.grad_tasks(segment) of the segment's weight gradients over rows [0, rows), after
   // BackwardRows on all of them and before the next segment. Overwrites its part of `gradients`; returns the
   // sum of its squares. Every element of the flat buffer that belongs to a tensor is in one task.
