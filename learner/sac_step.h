@@ -11,7 +11,9 @@
 //
 // Rows are cut into blocks that any thread takes; their results do not depend on the cut but for sums, which
 // are added in the blocks' order. The critics' blocks go critic by critic, so that a thread has one critic's
-// weights in its cache for all of them. Gradients of weights are then cut over columns of the weights, each a
+// weights in its cache for all of them; each goes forward and back while its activations are there too. The
+// policy's gradient goes through the least critic of each row alone, rows of one critic brought together.
+// Gradients of weights are then cut over columns of the weights, each a
 // chain over all rows. So the bits do not depend on the number of threads.
 #pragma once
 

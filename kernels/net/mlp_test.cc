@@ -167,6 +167,23 @@ TEST_P(MlpTest, CheckpointsAndTheCutIntoRowsDoNotChangeABit) {
   }
 }
 
+TEST_P(MlpTest, RowsGatheredFromABatchHaveTheInputGradientsThatTheyHadInIt) {
+  const Trained run(Critics(std::get<0>(GetParam()), std::get<1>(GetParam()), {70, 6, 33}));
+  const std::vector<int32_t> rows = {0, 3, 4, 8};
+  Mlp::Workspace w(run.net, static_cast<int>(rows.size()), Mlp::Keep::kActivations);
+  for (size_t t = 0; t < 2; ++t) {
+    std::vector<float> dx(rows.size() * 2, 9.0f);
+    run.net.GatherRows(t, run.workspace, rows.data(), static_cast<int>(rows.size()), w);
+    for (size_t i = 0; i < rows.size(); ++i) w.doutput(t)[i] = run.doutput[t][static_cast<size_t>(rows[i])];
+    run.net.BackwardRows(t, 0, run.parameters.data(), run.packed.data(), nullptr, 7,
+                         {0, static_cast<int>(rows.size())}, w, dx.data(), 2);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      for (size_t c = 0; c < 2; ++c)
+        EXPECT_EQ(dx[i * 2 + c], run.dx[t][static_cast<size_t>(rows[i]) * 2 + c]) << t << " " << rows[i];
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, MlpTest,
                          testing::Combine(testing::Values(Activation::kTanh, Activation::kRelu,
                                                           Activation::kGelu),
