@@ -299,6 +299,8 @@ StatusOr<TrajectoryService::Batch> TrajectoryService::Take() {
   MILL_CHECK(weights_ != nullptr && batch_.empty());
   if (!async_ && !round_open_) OpenRound();
   const Time began = options_.now();
+  if (released_at_) totals_.publish_seconds += std::chrono::duration<double>(began - *released_at_).count();
+  released_at_.reset();
   waiting_ = true;
   waiting_since_ = began;
   while (!interrupted_ && !stopped_ && !BatchReady()) changed_.Wait(mutex_);
@@ -336,6 +338,7 @@ void TrajectoryService::Release() {
     FreeMemory(held);
   }
   batch_.clear();
+  released_at_ = options_.now();
   if (async_) GrantGroups();  // slots of rings are free again
 }
 

@@ -184,7 +184,7 @@ class TrajectoryService {
     Held held;
   };
   struct Totals {
-    double wait_seconds = 0, ingest_seconds = 0;
+    double wait_seconds = 0, ingest_seconds = 0, publish_seconds = 0;
   };
 
   explicit TrajectoryService(TrajectoryServiceOptions options);
@@ -269,8 +269,9 @@ class TrajectoryService {
                    bit_exact_ MILL_GUARDED_BY(mutex_) = true, waiting_ MILL_GUARDED_BY(mutex_) = false;
   Status stop_reason_ MILL_GUARDED_BY(mutex_);
   Time last_tick_ MILL_GUARDED_BY(mutex_), waiting_since_ MILL_GUARDED_BY(mutex_);
-  Totals totals_ MILL_GUARDED_BY(mutex_);      // less the times at which what is underway began
-  int ingesting_ MILL_GUARDED_BY(mutex_) = 0;  // segments underway
+  Totals totals_ MILL_GUARDED_BY(mutex_);                    // less the times at which what is underway began
+  int ingesting_ MILL_GUARDED_BY(mutex_) = 0;                // segments underway
+  std::optional<Time> released_at_ MILL_GUARDED_BY(mutex_);  // from there to Take the learner publishes
   RateWindow<Totals> totals_window_ MILL_GUARDED_BY(mutex_);
   std::map<std::string, uint64_t> counters_ MILL_GUARDED_BY(mutex_);
   std::vector<uint64_t> lag_histogram_ MILL_GUARDED_BY(mutex_);

@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include <cstring>
+#include <map>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -487,6 +488,28 @@ TEST(TrajectoryService, StatusNamesActorsAndQueues) {
   EXPECT_EQ(after.rows_missing, 8u);
   EXPECT_TRUE(a.link->closed());
   EXPECT_TRUE(a.link->why().ok());
+}
+
+TEST(TrajectoryService, TheLearnersTimeIsUpdatePublishingAndWaiting) {
+  Fixture f;
+  FakeActor a(*f.service, "a");
+  ASSERT_TRUE(a.Connect().ok());
+  for (uint64_t round = 0; round < 3; ++round) {
+    f.service->Publish(Weights(round));
+    f.now += 1s;  // until Take, of which the first begins nothing
+    OpenRound(*f.service);
+    a.SendAll();
+    ASSERT_TRUE(f.service->Take().ok());
+    f.now += 3s;
+    f.service->Tick();
+    f.service->Release();
+  }
+  RunStatus status;
+  f.service->FillStatus(status);
+  std::map<std::string, double> busy;
+  for (const StationShare& station : status.stations) busy[station.station] = station.busy;
+  EXPECT_NEAR(busy["publish"], 0.25, 1e-9);
+  EXPECT_NEAR(busy["update"], 0.75, 1e-9);
 }
 
 TEST(TrajectoryService, AMessageThatNeverArrivedEndsTheConnection) {

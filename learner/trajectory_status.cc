@@ -79,12 +79,13 @@ void TrajectoryService::FillStations(RunStatus& status) const {
   }
   if (!totals_window_.known()) return;
   const double seconds = totals_window_.seconds();
-  const double waited =
-      share(totals_window_.last().wait_seconds - totals_window_.first().wait_seconds, seconds);
+  const Totals &first = totals_window_.first(), &last = totals_window_.last();
+  const double waited = share(last.wait_seconds - first.wait_seconds, seconds);
+  const double published = share(last.publish_seconds - first.publish_seconds, seconds);
   status.stations.push_back(
-      {"ingest", "learner",
-       share(totals_window_.last().ingest_seconds - totals_window_.first().ingest_seconds, seconds), 0, 0});
-  status.stations.push_back({"update", "learner", 1 - waited, waited, 0});
+      {"ingest", "learner", share(last.ingest_seconds - first.ingest_seconds, seconds), 0, 0});
+  status.stations.push_back({"update", "learner", std::max(0.0, 1 - waited - published), waited, 0});
+  status.stations.push_back({"publish", "learner", published, 0, 0});
 }
 
 void TrajectoryService::FillStatus(RunStatus& status) const {
