@@ -72,10 +72,25 @@ std::string Comparison(const BatchTuning& tuning) {
   return "";
 }
 
+// The knee of the sizes measured need not be that of all.
+std::string Edge(const BatchTuning& tuning) {
+  const size_t knee = KneeSize(tuning.sizes);
+  const uint32_t batch = tuning.sizes[knee].batch;
+  if (tuning.sizes.size() > 1 && knee + 1 == tuning.sizes.size()) {
+    return absl::StrCat("It is the largest size measured, and larger ones may be faster still:\n  --sizes ",
+                        batch, ",", uint64_t{batch} * 2, ",", uint64_t{batch} * 4, "\n");
+  }
+  if (knee == 0 && batch > 1) {
+    return absl::StrCat("It is the smallest size measured, and a smaller one may do as well:\n  --sizes ",
+                        std::max(1u, batch / 4), ",", std::max(1u, batch / 2), ",", batch, "\n");
+  }
+  return "";
+}
+
 std::string Proposal(const BatchTuning& tuning) {
   const TunedSize& knee = tuning.sizes[KneeSize(tuning.sizes)];
   return absl::StrCat("Proposed: ", knee.batch, ", the smallest size with at least ", Percent(kKneeShare),
-                      " of the best samples/s.\n", Comparison(tuning), Doubt(tuning),
+                      " of the best samples/s.\n", Edge(tuning), Comparison(tuning), Doubt(tuning),
                       "This is of speed alone; how a size learns, only training tells.\n\n  --set ",
                       tuning.setting, "=", knee.batch, "\n");
 }
@@ -159,15 +174,12 @@ std::string ToJson(const BatchTuning& tuning) {
                      {"share_of_best", size.samples_per_second / best}});
   }
   const uint32_t knee = tuning.sizes[KneeSize(tuning.sizes)].batch;
-  const nlohmann::ordered_json json = {{"source", tuning.source},
-                                       {"setting", tuning.setting},
-                                       {"configured", tuning.configured},
-                                       {"threads", tuning.threads},
-                                       {"cpu_kernels", tuning.cpu_kernels},
-                                       {"sizes", sizes},
-                                       {"knee_share", kKneeShare},
-                                       {"proposed", knee},
-                                       {"set", absl::StrCat(tuning.setting, "=", knee)}};
+  const nlohmann::ordered_json json = {
+      {"source", tuning.source},           {"setting", tuning.setting},
+      {"configured", tuning.configured},   {"threads", tuning.threads},
+      {"cpu_kernels", tuning.cpu_kernels}, {"sizes", sizes},
+      {"knee_share", kKneeShare},          {"proposed", knee},
+      {"at_edge", Edge(tuning) != ""},     {"set", absl::StrCat(tuning.setting, "=", knee)}};
   return json.dump();
 }
 

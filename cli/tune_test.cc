@@ -77,6 +77,17 @@ TEST(Tune, AProposalOfThePresentSizeSaysSo) {
   EXPECT_THAT(text, HasSubstr("--set sac.batch_size=16\n"));
 }
 
+TEST(Tune, AProposalAtAnEndOfTheSizesSaysSo) {
+  EXPECT_THAT(ToText(Tuning({100, 200, 400}, 16)),
+              HasSubstr("It is the largest size measured, and larger ones may be faster still:\n"
+                        "  --sizes 32,64,128\n"));
+  EXPECT_THAT(ToText(Tuning({950, 1000, 400}, 16)),
+              HasSubstr("It is the smallest size measured, and a smaller one may do as well:\n"
+                        "  --sizes 2,4,8\n"));
+  EXPECT_THAT(ToText(Tuning({400, 1000, 900}, 16)), Not(HasSubstr("size measured")));
+  EXPECT_THAT(ToText(Tuning({1000}, 8)), Not(HasSubstr("the largest size")));
+}
+
 TEST(Tune, TextHasTheTableTheRuleAndTheFlag) {
   const std::string text = ToText(Tuning({200, 500, 950, 1000}, 16));
   EXPECT_THAT(text, HasSubstr("updates/s"));
@@ -101,6 +112,7 @@ TEST(Tune, JsonHasEverySize) {
   EXPECT_EQ(json["setting"], "sac.batch_size");
   EXPECT_EQ(json["proposed"], 16);
   EXPECT_EQ(json["set"], "sac.batch_size=16");
+  EXPECT_EQ(json["at_edge"], false);
   ASSERT_EQ(json["sizes"].size(), 3u);
   EXPECT_EQ(json["sizes"][0]["batch"], 8);
   EXPECT_EQ(json["sizes"][0]["updates_per_second"], 25);

@@ -45,7 +45,7 @@ struct EnvSection {
   uint32_t frame_stack = 1;
   bool normalize_obs = false;  // running mean and variance of fresh frames
   double clip_obs = 0;         // after normalisation, to [-clip_obs, clip_obs]; 0: off
-  bool scale_reward = false;   // by the deviation of the discounted return (ppo.gamma, sac.gamma)
+  bool scale_reward = false;   // by the deviation of the return discounted by ppo.gamma; PPO only
   double clip_reward = 0;      // after scaling, to [-clip_reward, clip_reward]; 0: off
   uint32_t step_wait_us = 0;   // microseconds that each step waits: stands in for a slow environment
   bool clip_actions = true;    // Box actions are clipped to the bounds before the environment sees them

@@ -96,7 +96,7 @@ Status PpoLearner::Allocate() {
   samples_.reserve(capacity);
   order_.reserve(capacity);
   advantage_scale_.resize(capacity / std::max<size_t>(1, options_.ppo.minibatch_size) + 2);
-  ages_.resize(groups_);
+  clipped_.resize(groups_);
   shard_stats_.resize(kMaxShards);
   chunk_squares_.resize(static_cast<size_t>(GradReduce::Chunks(static_cast<int>(n))));
   for (int i = 0; i < threads_.threads(); ++i) workers_.push_back(std::make_unique<Worker>(net_, spec_));

@@ -74,7 +74,7 @@ class PpoLearner final : public Learner {
                            float* next_value) const;
   void RunGae(const SegmentView& segment, size_t at, const float* reward) const;
   void RunVtrace(const SegmentView& segment, size_t at, const float* reward) const;
-  void NoteAge(size_t index);
+  void NoteClipped(size_t index);
   void ReportAge(LearnerReport& report) const;
   void ListSamples();
   void ExplainedVariance(LearnerReport& report) const;
@@ -106,19 +106,13 @@ class PpoLearner final : public Learner {
   // V-trace only, else null: under the weights that the update begins with.
   float *value_ = nullptr, *log_prob_ = nullptr, *log_rho_ = nullptr;  // [capacity]
 
-  // How far the policies that acted a segment are behind.
-  struct Age {
-    uint64_t lag_sum = 0, lag_max = 0;  // over its steps
-    int clipped = 0;                    // samples whose importance weight is above rho_bar
-  };
-
   size_t groups_;   // segments of a batch, at most
   int stride_ = 0;  // sample ids of segment g are g * stride_ + t * N + n
   std::span<const SegmentView> segments_;
   std::vector<int32_t> samples_, order_;     // valid sample ids; as the epoch visits them
   std::vector<ShiftScale> advantage_scale_;  // [minibatches]
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::vector<Age> ages_;  // [groups]
+  std::vector<int> clipped_;  // [groups] samples whose importance weight is above rho_bar
   std::vector<PpoStats> shard_stats_;
   std::vector<double> chunk_squares_;
   PpoCoefs coefs_{};

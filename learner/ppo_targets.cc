@@ -9,6 +9,7 @@
 #include "kernels/ops/action_log_prob.h"
 #include "kernels/ops/gae.h"
 #include "kernels/ops/vtrace.h"
+#include "learner/policy_lag.h"
 #include "learner/ppo_worker.h"
 
 namespace millrace {
@@ -31,7 +32,7 @@ void PpoLearner::PrepareSegment(size_t index, Worker& worker) {
   } else {
     RunGae(segment, at, reward);
   }
-  NoteAge(index);
+  NoteClipped(index);
 }
 
 // V of every step, its log-prob and the log of its importance weight, under the weights that the update
@@ -141,41 +142,24 @@ void PpoLearner::RunVtrace(const SegmentView& segment, size_t at, const float* r
   for (size_t i = at; i < at + static_cast<size_t>(total); ++i) error_[i] = ret_[i] - value_[i];
 }
 
-void PpoLearner::NoteAge(size_t index) {
-  if (options_.mode != RunMode::kAsync) return;
+void PpoLearner::NoteClipped(size_t index) {
+  if (!vtrace()) return;
   const SegmentView& segment = segments_[index];
-  Age age;
-  for (int t = 0; t < segment.layout().steps(); ++t) {
-    // Newer than the weights: acted before the learner went back to a checkpoint.
-    const uint64_t lag = updates_ - std::min(updates_, segment.policy_version()[t]);
-    age.lag_sum += lag;
-    age.lag_max = std::max(age.lag_max, lag);
-  }
-  if (vtrace()) {
-    const float* log_rho = log_rho_ + index * static_cast<size_t>(stride_);
-    const float limit = std::log(static_cast<float>(options_.learner.rho_bar));
-    for (int i = 0; i < segment.layout().samples(); ++i) {
-      age.clipped += segment.valid()[i] != 0 && log_rho[i] > limit;
-    }
-  }
-  ages_[index] = age;
+  const float* log_rho = log_rho_ + index * static_cast<size_t>(stride_);
+  const float limit = std::log(static_cast<float>(options_.learner.rho_bar));
+  int clipped = 0;
+  for (int i = 0; i < segment.layout().samples(); ++i)
+    clipped += segment.valid()[i] != 0 && log_rho[i] > limit;
+  clipped_[index] = clipped;
 }
 
 void PpoLearner::ReportAge(LearnerReport& report) const {
   if (options_.mode != RunMode::kAsync) return;
-  double lag_sum = 0, total = 0, clipped = 0;
-  uint64_t lag_max = 0;
-  for (size_t i = 0; i < segments_.size(); ++i) {
-    const SegmentLayout& layout = segments_[i].layout();
-    lag_sum += static_cast<double>(ages_[i].lag_sum) * layout.rows();
-    lag_max = std::max(lag_max, ages_[i].lag_max);
-    clipped += ages_[i].clipped;
-    total += layout.samples();
-  }
-  report.policy_lag_mean = lag_sum / std::max(1.0, total);
-  report.policy_lag_max = static_cast<double>(lag_max);
-  if (vtrace())
-    report.rho_clip_fraction = clipped / std::max<double>(1.0, static_cast<double>(samples_.size()));
+  ReportPolicyLag(segments_, updates_, report);
+  if (!vtrace()) return;
+  double clipped = 0;
+  for (size_t i = 0; i < segments_.size(); ++i) clipped += clipped_[i];
+  report.rho_clip_fraction = clipped / std::max<double>(1.0, static_cast<double>(samples_.size()));
 }
 
 }  // namespace millrace

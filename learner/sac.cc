@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/row_groups.h"
+#include "learner/policy_lag.h"
 
 namespace millrace {
 namespace {
@@ -185,8 +186,9 @@ StatusOr<LearnerReport> SacLearner::Update(std::span<const SegmentView> segments
     MILL_RETURN_IF_ERROR(TakeStep(rows, next, sums));
     rows = next;
   }
-  ++updates_;
   LearnerReport report;
+  if (options_.mode == RunMode::kAsync) ReportPolicyLag(segments, updates_, report);
+  ++updates_;
   Fill(sums, begin, Now() - first_step, report);
   return report;
 }

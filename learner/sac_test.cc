@@ -191,6 +191,34 @@ TEST(SacLearner, AnUpdateOfMoreSegmentsMakesALargerBatch) {
   EXPECT_EQ(StateOf(*many)["statistics/observation"], StateOf(*one)["statistics/observation"]);
 }
 
+TEST(SacLearner, TheLagOfABatchIsReportedInModeAsync) {
+  ThreadPool threads(1);
+  for (const RunMode mode : {RunMode::kSync, RunMode::kAsync}) {
+    RunOptions options = AdaptiveOptions(5, 24);
+    options.mode = mode;
+    const auto learner = Make(options, threads);
+    Feeds feeds;
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE(learner->Update(feeds.Next(), 0).ok());
+    const std::vector<SegmentView> fed = feeds.Next();
+    uint64_t sum = 0, samples = 0;
+    for (const SegmentView& segment : fed) {
+      for (int t = 0; t < segment.layout().steps(); ++t) {
+        segment.policy_version()[t] = 2 + static_cast<uint64_t>(t % 2);
+        sum += static_cast<uint64_t>(segment.layout().rows()) * (t % 2 == 0 ? 3 : 2);
+        samples += static_cast<uint64_t>(segment.layout().rows());
+      }
+    }
+    const auto report = learner->Update(fed, 0);
+    ASSERT_TRUE(report.ok()) << report.status();
+    if (mode == RunMode::kSync) {
+      EXPECT_TRUE(std::isnan(report->policy_lag_mean) && std::isnan(report->policy_lag_max));
+    } else {
+      EXPECT_DOUBLE_EQ(report->policy_lag_mean, static_cast<double>(sum) / static_cast<double>(samples));
+      EXPECT_EQ(report->policy_lag_max, 3);
+    }
+  }
+}
+
 TEST(SacLearner, WhatIsDueBelowTheLeastBatchWaits) {
   ThreadPool threads(1);
   const auto learner = Make(AdaptiveOptions(40, 40), threads);
