@@ -47,6 +47,12 @@ FileHead HeadOf(const std::string& layout, uint64_t file_bytes) {
   return head;
 }
 
+Status Unusable(int error, const char* action, const std::string& path) {
+  return Status(
+      FileError(error, action, path).code(),
+      Cat("replay.file ", path, ": cannot ", action, " it: ", std::strerror(error), "; name another path"));
+}
+
 Status NoRoom(const std::string& path, uint64_t bytes, const std::string& why) {
   return absl::ResourceExhaustedError(Cat("replay.file ", path, " takes ", bytes, " bytes of the disk: ", why,
                                           "; lower replay.capacity, or name a path on another disk"));
@@ -67,7 +73,7 @@ Status CreateFile(int fd, const std::string& path, const FileHead& head) {
                   Cat(std::strerror(error), emptied ? "" : "; remove what there is of it"));
   }
   if (::pwrite(fd, &head, sizeof(head), 0) != static_cast<ssize_t>(sizeof(head))) {
-    return FileError(errno, "write", path);
+    return Unusable(errno, "write", path);
   }
   return absl::OkStatus();
 }
@@ -76,7 +82,7 @@ Status CreateFile(int fd, const std::string& path, const FileHead& head) {
 Status CheckFile(int fd, const std::string& path, uint64_t size, const FileHead& want) {
   FileHead head;
   const ssize_t got = ::pread(fd, &head, sizeof(head), 0);
-  if (got < 0) return FileError(errno, "read", path);
+  if (got < 0) return Unusable(errno, "read", path);
   const std::string where = Cat("replay.file ", path, ": ");
   if (got < static_cast<ssize_t>(sizeof(kMagic)) || std::memcmp(head.magic, kMagic, sizeof(kMagic)) != 0) {
     return absl::InvalidArgumentError(Cat(where, "is no replay file; name another path, or remove it"));
@@ -111,12 +117,14 @@ ReplayMemory& ReplayMemory::operator=(ReplayMemory&& other) noexcept {
   std::swap(file_, other.file_);
   std::swap(file_bytes_, other.file_bytes_);
   std::swap(file_lock_, other.file_lock_);
+  std::swap(made_, other.made_);
   return *this;
 }
 
 ReplayMemory::~ReplayMemory() {
   if (mapped_ != nullptr) ::munmap(mapped_, mapped_bytes_);
   if (file_ != nullptr) ::munmap(file_, file_bytes_);
+  if (!made_.empty()) ::unlink(made_.c_str());  // while its lock is held
   if (file_lock_ >= 0) ::close(file_lock_);
 }
 
@@ -146,18 +154,21 @@ StatusOr<ReplayMemory> ReplayMemory::MapFile(const std::string& path, const std:
                                              uint64_t slots, uint64_t side, uint64_t available) {
   MILL_ASSIGN_OR_RETURN(ReplayMemory memory, Make(0, side, available));
   const FileHead head = HeadOf(layout, kHeadBytes + slots);
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) return FileError(errno, "open", path);
+  constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC;
+  int fd = ::open(path.c_str(), kFlags | O_EXCL, 0644);
+  if (fd >= 0) memory.made_ = path;
+  if (fd < 0 && errno == EEXIST) fd = ::open(path.c_str(), kFlags, 0644);
+  if (fd < 0) return Unusable(errno, "open", path);
   memory.file_lock_ = fd;
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     return absl::AbortedError(Cat("replay.file ", path, " is in use by another run; name another path"));
   }
   struct stat info {};
-  if (::fstat(fd, &info) != 0) return FileError(errno, "look at", path);
+  if (::fstat(fd, &info) != 0) return Unusable(errno, "look at", path);
   const auto size = static_cast<uint64_t>(info.st_size);
   MILL_RETURN_IF_ERROR(size == 0 ? CreateFile(fd, path, head) : CheckFile(fd, path, size, head));
   void* mapped = ::mmap(nullptr, head.file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (mapped == MAP_FAILED) return FileError(errno, "map", path);
+  if (mapped == MAP_FAILED) return Unusable(errno, "map", path);
   memory.file_ = static_cast<std::byte*>(mapped);
   memory.file_bytes_ = head.file_bytes;
   memory.slots_ = memory.file_ + kHeadBytes;

@@ -27,9 +27,12 @@ class ReplayMemory {
   // are taken now, and a lock is held, so no write fails later for want of room. ResourceExhausted where the
   // disk is full; InvalidArgument for a file of something else or of another layout; FailedPrecondition for
   // one of a later version; DataLoss for one that was cut short or damaged; Aborted while another process
-  // uses it.
+  // uses it; else what the system says of the path. A file that was not there before is removed again with
+  // this, unless Keep was called: a start that is refused leaves nothing.
   static StatusOr<ReplayMemory> MapFile(const std::string& path, const std::string& layout, uint64_t slots,
                                         uint64_t side, uint64_t available);
+
+  void Keep() { made_.clear(); }
 
   std::byte* slots() const { return slots_; }
   std::byte* side() const { return side_; }
@@ -42,6 +45,7 @@ class ReplayMemory {
   std::byte* file_ = nullptr;  // the whole file, its head included
   size_t file_bytes_ = 0;
   int file_lock_ = -1;
+  std::string made_;  // the path of a file that goes with this; empty: none
 };
 
 }  // namespace millrace

@@ -18,6 +18,11 @@ class ReplayFile : public ::testing::Test {
   StatusOr<ReplayMemory> Map(const std::string& layout = "layout A", uint64_t slots = kSlots) {
     return ReplayMemory::MapFile(path_, layout, slots, kSide, kMuch);
   }
+  void MakeFile(const std::string& layout = "layout A", uint64_t slots = kSlots) {
+    auto memory = Map(layout, slots);
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    memory->Keep();
+  }
   void ExpectRefused(absl::StatusCode code, const std::string& text) {
     const Status status = Map().status();
     EXPECT_EQ(status.code(), code) << status;
@@ -47,6 +52,7 @@ TEST_F(ReplayFile, HoldsTheSlotsAndIsTakenOver) {
     EXPECT_EQ(SizeOnDisk(), 4096 + kSlots);
     std::memset(memory->slots(), 7, kSlots);
     std::memset(memory->side(), 7, kSide);
+    memory->Keep();
     ReplayMemory moved = *std::move(memory);
     EXPECT_EQ(moved.slots()[kSlots - 1], std::byte{7});
   }
@@ -62,15 +68,15 @@ TEST_F(ReplayFile, OneProcessAtATime) {
 }
 
 TEST_F(ReplayFile, OfAnotherLayout) {
-  ASSERT_TRUE(Map("layout B").ok());
+  MakeFile("layout B");
   ExpectRefused(absl::StatusCode::kInvalidArgument, "laid out for `layout B`, this run needs `layout A`");
   Cut(0);
-  ASSERT_TRUE(Map("layout A", kSlots + 64).ok());
+  MakeFile("layout A", kSlots + 64);
   ExpectRefused(absl::StatusCode::kInvalidArgument, "laid out for");
 }
 
 TEST_F(ReplayFile, CutShort) {
-  ASSERT_TRUE(Map().ok());
+  MakeFile();
   Cut(4096 + kSlots - 1);
   ExpectRefused(absl::StatusCode::kDataLoss, "is cut short: 14095 of 14096 bytes");
   Cut(100);
@@ -78,13 +84,13 @@ TEST_F(ReplayFile, CutShort) {
 }
 
 TEST_F(ReplayFile, OfALaterVersion) {
-  ASSERT_TRUE(Map().ok());
+  MakeFile();
   Overwrite(8, 2);
   ExpectRefused(absl::StatusCode::kFailedPrecondition, "is of version 2, this program reads 1");
 }
 
 TEST_F(ReplayFile, DamagedHead) {
-  ASSERT_TRUE(Map().ok());
+  MakeFile();
   Overwrite(40, 'X');
   ExpectRefused(absl::StatusCode::kDataLoss, "its head is damaged");
 }
@@ -95,7 +101,18 @@ TEST_F(ReplayFile, SomethingElseIsLeftAlone) {
   EXPECT_EQ(*ReadFile(fs_, path_), "a letter to my aunt, somewhat longer than a magic number");
 }
 
+TEST_F(ReplayFile, AStartThatKeepsNothingLeavesNothingOfItsOwn) {
+  ASSERT_TRUE(Map().ok());
+  EXPECT_FALSE(FileExists(fs_, path_));
+  EXPECT_FALSE(Map("layout A", uint64_t{1} << 60).ok());
+  EXPECT_FALSE(FileExists(fs_, path_)) << "nor where the disk is too small";
+  MakeFile();
+  ASSERT_TRUE(Map().ok());
+  EXPECT_TRUE(FileExists(fs_, path_)) << "this one was there before";
+}
+
 TEST_F(ReplayFile, FullDisk) {
+  std::ofstream{path_};
   const Status status = Map("layout A", uint64_t{1} << 60).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_NE(status.message().find("bytes of the disk"), absl::string_view::npos) << status;
@@ -103,9 +120,17 @@ TEST_F(ReplayFile, FullDisk) {
   EXPECT_TRUE(Map().ok()) << "and another size may follow";
 }
 
-TEST_F(ReplayFile, NoSuchFolder) {
-  const Status status = ReplayMemory::MapFile("/nowhere/replay.bin", "", kSlots, kSide, kMuch).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
+TEST_F(ReplayFile, APathThatCannotBeIsNamedAsTheSetting) {
+  const auto why = [](const std::string& path) {
+    return ReplayMemory::MapFile(path, "", kSlots, kSide, kMuch).status();
+  };
+  EXPECT_EQ(why("/nowhere/replay.bin"),
+            absl::NotFoundError("replay.file /nowhere/replay.bin: cannot open it: No such file or directory; "
+                                "name another path"));
+  const Status folder = why(dir_.path());
+  EXPECT_EQ(folder.message(), "replay.file " + dir_.path() +
+                                  ": cannot open it: Is a directory; name another "
+                                  "path");
 }
 
 TEST(ReplayMemory, RefusesWithFigures) {

@@ -30,6 +30,11 @@ uint64_t RoundUp(uint64_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
 
+// Slots that a row needs to have one step to draw.
+uint64_t LeastOfRow(const ReplayOptions& o) {
+  return static_cast<uint64_t>(o.n_step) + static_cast<uint64_t>(o.frame_stack) - 1;
+}
+
 Status CheckOptions(const ReplayOptions& o) {
   if (o.rows < 1 || o.n_step < 1 || o.batch_size < 1 || o.frame_stack < 1) {
     return absl::InvalidArgumentError(
@@ -44,11 +49,12 @@ Status CheckOptions(const ReplayOptions& o) {
     return absl::InvalidArgumentError(Cat("replay.alpha ", o.alpha, " and replay.priority_eps ",
                                           o.priority_eps, ": alpha is from 0 to 1, priority_eps above 0"));
   }
-  const uint64_t windows = static_cast<uint64_t>(o.rows) * static_cast<uint64_t>(o.n_step);
+  const uint64_t windows = static_cast<uint64_t>(o.rows) * LeastOfRow(o);
   if (o.capacity < windows) {
-    return absl::InvalidArgumentError(Cat("replay.capacity ", o.capacity, " does not hold a window of ",
-                                          o.n_step, " steps for each of ", o.rows, " rows; make it ", windows,
-                                          " or more"));
+    return absl::InvalidArgumentError(
+        Cat("replay.capacity ", o.capacity, " does not hold a window of ", o.n_step, " steps",
+            o.frame_stack > 1 ? Cat(" and ", o.frame_stack - 1, " older frames (env.frame_stack)") : "",
+            " for each of ", o.rows, " rows; make it ", windows, " or more"));
   }
   return absl::OkStatus();
 }
@@ -59,9 +65,11 @@ StatusOr<Replay::Plan> Replay::MakePlan(const ReplayOptions& options, const Repl
   MILL_RETURN_IF_ERROR(CheckOptions(options));
   Plan plan;
   plan.page_slots = PageSlots(options.capacity, options.rows, layout.stride);
-  // Each row has a page that is not full, and one may be on its way out.
-  const uint64_t pages =
-      (options.capacity + plan.page_slots - 1) / plan.page_slots + static_cast<uint64_t>(options.rows) + 1;
+  // Beside the steps: each row has a page that is not full, one may be on its way out, and of each row's
+  // oldest steps the older frames are gone.
+  const auto rows = static_cast<uint64_t>(options.rows);
+  const auto frames = rows * static_cast<uint64_t>(options.frame_stack - 1);
+  const uint64_t pages = (options.capacity + frames + plan.page_slots - 1) / plan.page_slots + rows + 1;
   if (pages > std::numeric_limits<uint32_t>::max() / plan.page_slots) {
     return absl::InvalidArgumentError(
         Cat("replay.capacity ", options.capacity, " is more than a replay can number; make it 4e9 or less"));
@@ -156,6 +164,10 @@ Status Replay::CheckShapes(const SegmentView& segment) const {
       Cat("a segment of ", segment.layout().Describe(), " does not fit the replay of ", layout_.text));
 }
 
+uint64_t Replay::most_rows() const {
+  return std::min(uint64_t{page_count_} / 2, options_.capacity / LeastOfRow(options_));
+}
+
 StatusOr<uint32_t> Replay::LanesOf(uint32_t group, uint32_t rows) {
   const auto found = groups_.find(group);
   if (found != groups_.end()) {
@@ -164,9 +176,10 @@ StatusOr<uint32_t> Replay::LanesOf(uint32_t group, uint32_t rows) {
         Cat("row group ", group, " has ", rows, " rows and had ", found->second.rows));
   }
   const uint64_t lanes = lanes_.size() + rows;
-  if (2 * lanes > page_count_) {
+  if (lanes > most_rows()) {
     return absl::InvalidArgumentError(Cat("replay.capacity ", options_.capacity, " is too small for ", lanes,
-                                          " rows; raise it or lower their number"));
+                                          " rows, ", most_rows(),
+                                          " at most; raise it or lower their number"));
   }
   const Group made{static_cast<uint32_t>(lanes_.size()), rows};
   groups_[group] = made;
@@ -178,6 +191,7 @@ Status Replay::Add(const SegmentView& segment, uint32_t group, uint64_t first_st
   MILL_RETURN_IF_ERROR(CheckShapes(segment));
   const int rows = segment.layout().rows();
   MILL_ASSIGN_OR_RETURN(const uint32_t first_lane, LanesOf(group, static_cast<uint32_t>(rows)));
+  memory_.Keep();
   IndexFinals(segment);
   constexpr int kAhead = 8;  // rows whose memory is on its way
   for (int row = 0; row < rows; ++row) {

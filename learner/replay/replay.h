@@ -14,6 +14,11 @@
 // Lanes take memory by the page of slots from one ring; the oldest page goes when the capacity is reached or
 // none is free. So groups may come at run time, and each page has only three words of its own. A draw is a
 // random slot, drawn again until it has a step.
+//
+// Capacity. Memory is dealt for `capacity` steps, each row's newest page, and the frames that are stored only
+// for the stacks behind them. A truncated episode's final observation takes the slot of a step: where all
+// episodes end so, after L steps, L of L + 1 slots have one, and capacity * L / (L + 1) transitions are
+// reached at least (half at L = 1, 99.5% at 200). Terminated episodes cost nothing.
 #pragma once
 
 #include <cstdint>
@@ -98,7 +103,7 @@ class Replay {
   static StatusOr<uint64_t> Bytes(const ReplayOptions& options, const EnvSpec& spec);
   // Borrows the encoder, whose statistics may change between two calls of the replay. InvalidArgument for
   // options that make no sense together; ResourceExhausted with the figures where memory does not suffice;
-  // for `file` as MapReplayFile.
+  // for `file` as ReplayMemory::MapFile, and one that is made here is removed again if nothing is ever added.
   static StatusOr<std::unique_ptr<Replay>> Make(const ReplayOptions& options, const EnvSpec& spec,
                                                 const ObsEncoder& encoder);
 
@@ -111,6 +116,8 @@ class Replay {
   uint64_t size() const { return size_; }    // transitions that can be drawn
   uint64_t added() const { return added_; }  // since the beginning
   uint64_t capacity() const { return options_.capacity; }
+  // Of all groups together: two pages each, and a window with its oldest stack.
+  uint64_t most_rows() const;
   uint64_t bytes() const { return bytes_; }
   bool can_sample() const { return size_ > 0; }
 
@@ -142,7 +149,7 @@ class Replay {
 
   // A copy to write a checkpoint from while the replay goes on; in a file `file`.copy where the slots are in
   // a file. UpdateShadow copies the pages that changed since the last one, and the slots' flags and
-  // priorities. ResourceExhausted where memory does not suffice, and as MapReplayFile.
+  // priorities. ResourceExhausted where memory does not suffice, and as ReplayMemory::MapFile.
   StatusOr<std::unique_ptr<ReplayShadow>> MakeShadow() const;
   void UpdateShadow(ReplayShadow& shadow) const;
 

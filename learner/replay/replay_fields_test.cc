@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <string>
 
@@ -132,6 +134,31 @@ TEST(ReplayFields, AFileHoldsWhatMemoryHolds) {
   in_file.capacity = 301;
   b.reset();
   EXPECT_EQ(Replay::Make(in_file, spec, encoder).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ReplayFields, AFileStaysWhenSomethingWasAddedOnly) {
+  const TempDir dir;
+  const EnvSpec spec = FeedSpec();
+  const ObsEncoder encoder(spec, false, 0);
+  ReplayOptions options = Small(300, 4);
+  options.file = dir.File("replay.bin");
+  std::ofstream(options.file + ".copy") << "something else";
+  auto replay = MakeReplay(options, spec, encoder);
+  EXPECT_EQ(replay->MakeShadow().status().code(), absl::StatusCode::kInvalidArgument);
+  replay.reset();
+  EXPECT_FALSE(std::filesystem::exists(options.file)) << "of a start that was refused";
+  EXPECT_TRUE(std::filesystem::remove(options.file + ".copy")) << "it was there before";
+  replay = MakeReplay(options, spec, encoder);
+  {
+    auto shadow = replay->MakeShadow();
+    ASSERT_TRUE(shadow.ok()) << shadow.status();
+    Feed feed(spec, 2, 4, {}, 1, 1);
+    ASSERT_TRUE(replay->Add(feed.Next(), 0).ok());
+    replay->UpdateShadow(**shadow);
+  }
+  replay.reset();
+  EXPECT_TRUE(std::filesystem::exists(options.file));
+  EXPECT_TRUE(std::filesystem::exists(options.file + ".copy"));
 }
 
 // All observations alike, so that they join: then the count of steps tells segments apart that do not follow.

@@ -228,6 +228,7 @@ StatusOr<std::unique_ptr<ReplayShadow>> Replay::MakeShadow() const {
 }
 
 void Replay::UpdateShadow(ReplayShadow& shadow) const {
+  if (added_ > 0) shadow.memory_.Keep();
   const size_t page_bytes = layout_.stride << page_shift_;
   const auto copy = [&](uint32_t page) {
     std::memcpy(shadow.memory_.slots() + page * page_bytes, slots_ + page * page_bytes, page_bytes);

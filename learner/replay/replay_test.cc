@@ -222,6 +222,34 @@ TEST(Replay, BytesPerTransition) {
   EXPECT_LE(per_transition(pixels, 8, 4), 1.05 * (84 * 84 + 8 + 4 + 1)) << "each frame once";
 }
 
+// What replay.h says of the capacity: stacks cost it nothing, truncated episodes of L steps one part in L
+// + 1.
+TEST(Replay, ReachesItsCapacity) {
+  for (const int frames : {1, 8}) {
+    for (const int length : {1, 2, 20, 0}) {  // 0: episodes do not end
+      constexpr int kRows = 4;
+      constexpr uint64_t kCapacity = 600;
+      const EnvSpec spec = FeedSpec(2, frames);
+      const ObsEncoder encoder(spec, false, 0);
+      ReplayOptions options = Small(kCapacity, kRows);
+      options.frame_stack = frames;
+      auto replay = MakeReplay(options, spec, encoder);
+      Feed feed(spec, 1, kRows, {0, 0, 0, length}, 1, 1);
+      uint64_t most = 0;  // it goes down by a page at a time
+      for (uint64_t i = 0; i < kCapacity; ++i) {
+        ASSERT_TRUE(replay->Add(feed.Next(), 0).ok());
+        most = std::max(most, replay->size());
+      }
+      const auto steps = static_cast<uint64_t>(length);
+      EXPECT_GE(most, length == 0 ? kCapacity : kCapacity * steps / (steps + 1))
+          << frames << " frames, episodes of " << length;
+      if (length == 1) {
+        EXPECT_LT(most, kCapacity * 0.6);
+      }
+    }
+  }
+}
+
 TEST(Replay, RefusesWhatCannotBe) {
   const EnvSpec spec = FeedSpec();
   const ObsEncoder encoder(spec, false, 0);
@@ -234,6 +262,14 @@ TEST(Replay, RefusesWhatCannotBe) {
   options = Small(100, 20);
   options.n_step = 6;
   EXPECT_NE(why(options).find("window of 6 steps for each of 20 rows"), std::string::npos);
+  options = Small(1000, 16);
+  options.frame_stack = 256;
+  EXPECT_NE(
+      Replay::Bytes(options, FeedSpec(1, 256))
+          .status()
+          .message()
+          .find("window of 1 steps and 255 older frames (env.frame_stack) for each of 16 rows; make it 4096"),
+      absl::string_view::npos);
   options = Small(1'000'000, 1);
   options.available_memory = [] { return uint64_t{1} << 20; };
   EXPECT_EQ(Replay::Make(options, spec, encoder).status().code(), absl::StatusCode::kResourceExhausted);
@@ -252,6 +288,8 @@ TEST(Replay, RefusesWhatCannotBe) {
   Feed wide(FeedSpec(4), 1, 4, {}, 1, 1), many(spec, 1, 2000, {}, 1, 1), fewer(spec, 1, 3, {}, 1, 1);
   EXPECT_EQ(replay->Add(wide.Next(), 0).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(replay->Add(many.Next(), 0).code(), absl::StatusCode::kInvalidArgument);
+  Feed most(spec, 1, static_cast<int>(replay->most_rows()), {}, 1, 1);
+  EXPECT_TRUE(MakeReplay(Small(20, 4), spec, encoder)->Add(most.Next(), 0).ok());
   EXPECT_TRUE(replay->Add(fewer.Next(), 0).ok());
   Feed other(spec, 1, 2, {}, 1, 1);
   EXPECT_EQ(replay->Add(other.Next(), 0).code(), absl::StatusCode::kInvalidArgument)

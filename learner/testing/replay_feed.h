@@ -65,6 +65,7 @@ class Feed {
  public:
   struct Chances {
     double terminated = 0, truncated = 0, invalid = 0;
+    int limit = 0;  // steps after which all episodes are truncated; 0: none
   };
   Feed(const EnvSpec& spec, int steps, int rows, Chances chances, uint32_t seed, float first_number)
       : layout_(spec, steps, rows, steps * rows),
@@ -74,7 +75,8 @@ class Feed {
         number_(first_number),
         frames_(spec.observations[0].shape.size() > 1 ? spec.observations[0].shape[0] : 1),
         elements_(spec.observations[0].elements() / frames_),
-        stacks_(static_cast<size_t>(rows)) {
+        stacks_(static_cast<size_t>(rows)),
+        steps_done_(static_cast<size_t>(rows)) {
     for (auto& stack : stacks_) Reset(stack);
   }
 
@@ -116,7 +118,8 @@ class Feed {
     step.stack = stack;
     step.valid = !Chance(chances_.invalid);
     step.terminated = step.valid && Chance(chances_.terminated);
-    step.truncated = !step.valid || (!step.terminated && Chance(chances_.truncated));
+    const bool over = chances_.limit > 0 && ++steps_done_[static_cast<size_t>(row)] % chances_.limit == 0;
+    step.truncated = !step.valid || (!step.terminated && (over || Chance(chances_.truncated)));
     step.action = std::fmod(stack.back() * 0.01f, 4.0f);
     step.reward = stack.back() + 0.5f;
     float* action = static_cast<float*>(view.action()) + at * 2;
@@ -146,6 +149,7 @@ class Feed {
   float number_;
   int frames_, elements_;
   std::vector<std::vector<float>> stacks_;  // [rows][frames]
+  std::vector<int> steps_done_;             // [rows]
   std::map<float, TrueStep> truth_;
 };
 
