@@ -16,6 +16,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr const char* kReplayPrefix = "replay/";  // of its tensors' names
+
 // Doubles must come back as the same bits; JSON numbers of nlohmann do, but not infinities.
 double Number(const Json& json, const char* key) {
   const auto it = json.find(key);
@@ -40,7 +42,7 @@ Status InFile(const Checkpoint& checkpoint, const Status& status) {
 
 // Of CopyState.
 Status OtherTensor(const Checkpoint& checkpoint, const StateTensor& tensor, const Status& status) {
-  if (!absl::StartsWith(tensor.name, "replay/")) return OtherRun(checkpoint, status);
+  if (!absl::StartsWith(tensor.name, kReplayPrefix)) return OtherRun(checkpoint, status);
   return absl::InvalidArgumentError(
       absl::StrCat(checkpoint.path, ": ", status.message(),
                    "; the checkpoint is of another replay: env.* and replay.* must be as they were; or set "
@@ -173,6 +175,12 @@ CheckpointData RunState::Pack(const RunOptions& options, const Learner& learner,
   return data;
 }
 
+bool HasReplay(const Checkpoint& checkpoint) {
+  const std::vector<NamedTensor>& tensors = checkpoint.content.tensors;
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const NamedTensor& t) { return absl::StartsWith(t.name, kReplayPrefix); });
+}
+
 // The window may have another size than when it was saved: the newest that fit are kept.
 Status RunState::RestoreEpisodes(const Checkpoint& checkpoint, uint64_t total) {
   std::vector<double> values[2];
@@ -239,7 +247,11 @@ Status RunState::Restore(const Checkpoint& checkpoint, const RunOptions& options
     if (tensor.shape.empty()) continue;
     MILL_RETURN_IF_ERROR(InFile(checkpoint, learner.ResizeState(tensor.name, tensor.shape[0])));
   }
-  for (const StateTensor& tensor : learner.State()) MILL_RETURN_IF_ERROR(CopyState(checkpoint, tensor));
+  const bool replay = HasReplay(checkpoint);  // without one it begins empty
+  for (const StateTensor& tensor : learner.State()) {
+    if (!replay && absl::StartsWith(tensor.name, kReplayPrefix)) continue;
+    MILL_RETURN_IF_ERROR(CopyState(checkpoint, tensor));
+  }
   const auto it = checkpoint.content.metadata.find("counters");
   const Json counters =
       it == checkpoint.content.metadata.end() ? Json() : Json::parse(it->second, nullptr, false);

@@ -77,7 +77,7 @@ struct RunState {
   CheckpointCopy Copy(const RunOptions& options, Learner& learner, const RolloutSource& source);
   // InvalidArgument naming the tensor when the checkpoint is of another network, other environments or
   // another replay; DataLoss where the content of one does not hold together. The learner is then of no
-  // further use.
+  // further use. A replay that the checkpoint does not have begins empty.
   Status Restore(const Checkpoint& checkpoint, const RunOptions& options, Learner& learner,
                  RolloutSource& source);
 
@@ -106,6 +106,9 @@ struct RunState {
   // All groups are known, equally far, and as the options divide the rows: then the rows alone are saved.
   static bool InStep(const RunOptions& options, const RowStates& rows);
 };
+
+// Whether it was written with checkpoint.replay.
+bool HasReplay(const Checkpoint& checkpoint);
 
 // Loads weights and statistics only, for evaluation and warm start; the optimizer and the counters stay new.
 Status RestoreWeights(const Checkpoint& checkpoint, Learner& learner);

@@ -207,6 +207,36 @@ TEST(RunState, ADamagedReplayIsRefusedBeforeTheRunGoesOn) {
   }
 }
 
+TEST(RunState, TheReplayMayComeBackToARunThatWentOnWithoutIt) {
+  const auto options = [](const std::string& replay) {
+    const std::vector<std::string> overrides = {"run.threads=1",      "replay.capacity=600",
+                                                "replay.min_size=40", "policy.hidden=[8]",
+                                                "sac.batch_size=8",   replay};
+    return *LoadPresetOrFile("pendulum-sac", overrides);
+  };
+  PosixFileSystem fs;
+  const std::string dir = absl::StrCat(testing::TempDir(), "run-state-", getpid(), "-back");
+  std::filesystem::remove_all(dir);
+  auto store = CheckpointStore::Open(fs, dir);
+  const auto save = [&](const RunOptions& o, Trainer& trainer) {
+    const auto path = trainer.state().WithCheckpoint(
+        o, trainer.learner(), trainer.source(),
+        [&](const CheckpointData& data) { return store->Save(trainer.learner().updates(), data); });
+    EXPECT_TRUE(path.ok()) << path.status();
+    return *LoadCheckpoint(fs, *path);
+  };
+  const RunOptions without = options("checkpoint.replay=false"), with = options("checkpoint.replay=true");
+  const std::unique_ptr<Trainer> first = *Trainer::Make(without), second = *Trainer::Make(with);
+  for (int i = 0; i < 60; ++i) ASSERT_TRUE(first->Iterate().ok());
+  const Checkpoint none = save(without, *first);
+  EXPECT_FALSE(HasReplay(none));
+  const Status status = second->state().Restore(none, with, second->learner(), second->source());
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(second->learner().updates(), 60u);
+  ASSERT_TRUE(second->Iterate().ok());
+  EXPECT_TRUE(HasReplay(save(with, *second)));
+}
+
 TEST(RunState, APoolRefusesGroupsThatAreNotInStep) {
   ThreadPool threads(1);
   auto pool = PoolSource::Make(Small(), threads);

@@ -114,8 +114,10 @@ Status TrainSession::PrepareResumed() {
   last_checkpoint_ = latest->path;
   checkpointed_update_ = trainer_->learner().updates();
   Say(absl::StrCat("resumed from ", latest->path, " at ", trainer_->state().steps, " steps"));
-  if (IsSac(options_) && !options_.checkpoint.replay) {
-    Say("the replay begins empty (checkpoint.replay is false): the run is not bit exact from here on");
+  if (IsSac(options_) && !(options_.checkpoint.replay && HasReplay(*latest))) {
+    Say(absl::StrCat("the replay begins empty (",
+                     options_.checkpoint.replay ? "the checkpoint has none" : "checkpoint.replay is false",
+                     "): the run is not bit exact from here on"));
   }
   return absl::OkStatus();
 }
@@ -147,9 +149,6 @@ Status TrainSession::CheckSameCourse(const Checkpoint& checkpoint) const {
   }
   if (before.algorithm != options_.algorithm)
     return refuse("algorithm", before.algorithm, options_.algorithm);
-  if (options_.checkpoint.replay && !before.checkpoint.replay) {
-    return refuse("checkpoint.replay", "false, so that its checkpoint has no replay", "true");
-  }
   if (before.mode != options_.mode) {
     const auto name = [](RunMode mode) { return mode == RunMode::kSync ? "sync" : "async"; };
     return refuse("mode", name(before.mode), name(options_.mode));
