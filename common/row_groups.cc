@@ -22,6 +22,11 @@ std::vector<int> GroupRows(int rows, int wanted) {
   return groups;
 }
 
+uint64_t KnownRows(const RunOptions& options) {
+  const bool each = options.mode == RunMode::kAsync && options.actors.processes > 1;
+  return uint64_t{options.env.rows} * (each ? options.actors.processes : 1);
+}
+
 size_t MostSegments(const RunOptions& options) {
   const EnvSection& env = options.env;
   const size_t groups = GroupRows(static_cast<int>(env.rows), static_cast<int>(env.group_rows)).size();

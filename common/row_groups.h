@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "common/options.h"
@@ -12,6 +13,9 @@ namespace millrace {
 
 // Rows of each group for `rows` in all. `wanted` 0: chosen from rows alone.
 std::vector<int> GroupRows(int rows, int wanted);
+
+// Rows of all actors, as far as the settings tell: in async mode env.rows is each one's, and more may come.
+uint64_t KnownRows(const RunOptions& options);
 
 // Segments that one update takes at most: one of each group; with sac.batch_max, where that is more, as many
 // as make one gradient step of this size due. Of settings that are valid.

@@ -72,6 +72,9 @@ class Learner {
   virtual uint64_t updates() const = 0;
   virtual uint64_t optimizer_steps() const = 0;
 
+  // Rows of different groups that Update may ever see; groups beyond these must not come.
+  virtual uint64_t most_rows() const { return ~uint64_t{0}; }
+
   // Everything that Update changes, for checkpoints. Written to by a loader, who then calls Loaded.
   virtual std::vector<StateTensor> State() = 0;
   // State of this moment, for a checkpoint that is written while updates go on: what is large is brought up

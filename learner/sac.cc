@@ -12,6 +12,9 @@ namespace millrace {
 namespace {
 
 constexpr int kGatherRows = 64;  // rows of one task of a batch's assembly
+// Gradient steps of one Update that settings alone can make due (a wide replay.error_band, a smaller
+// replay.min_size on resume): a run can be stopped between two Updates only.
+constexpr uint64_t kMostOwed = 1000;
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -27,23 +30,34 @@ uint64_t Sum(const std::vector<int>& rows) {
   return sum;
 }
 
-StatusOr<RateLimiter> MakeLimiter(const RunOptions& options, const std::vector<int>& group_rows) {
+// Transitions that one Update adds at most.
+uint64_t InsertBlock(const RunOptions& options, const std::vector<int>& group_rows) {
+  const uint64_t segments = MostSegments(options), usual = group_rows.size();
+  return (Sum(group_rows) * options.sac.horizon * segments + usual - 1) / usual;
+}
+
+// Twice what an Update's own transitions make due, and one, is what the limiter's own band asks for.
+uint64_t MostSteps(const RunOptions& options, uint64_t inserts) {
+  return std::max(kMostOwed, 1 + 2 * static_cast<uint64_t>(
+                                         std::ceil(static_cast<double>(inserts) * UpdatesPerStep(options))));
+}
+
+StatusOr<RateLimiter> MakeLimiter(const RunOptions& options, uint64_t inserts) {
   RateLimiterOptions limiter;
   limiter.samples_per_insert = UpdatesPerStep(options) * options.sac.batch_size;
   limiter.min_size = options.replay.min_size;
   limiter.error_band = options.replay.error_band;
-  const uint64_t segments = MostSegments(options), usual = group_rows.size();
-  limiter.insert_block = (Sum(group_rows) * options.sac.horizon * segments + usual - 1) / usual;
+  limiter.insert_block = inserts;
   limiter.sample_block = static_cast<uint64_t>(LargestBatch(options.sac));
   limiter.capacity = options.replay.capacity;
   return RateLimiter::Make(limiter);
 }
 
 StatusOr<std::unique_ptr<Replay>> MakeReplay(const RunOptions& options, const EnvSpec& spec,
-                                             const std::vector<int>& group_rows, const ObsEncoder& encoder) {
+                                             const ObsEncoder& encoder) {
   ReplayOptions replay;
   replay.capacity = options.replay.capacity;
-  replay.rows = static_cast<int>(Sum(group_rows));
+  replay.rows = static_cast<int>(KnownRows(options));
   replay.frame_stack = static_cast<int>(options.env.frame_stack);
   replay.n_step = static_cast<int>(options.replay.n_step);
   replay.gamma = options.sac.gamma;
@@ -118,8 +132,10 @@ StatusOr<std::unique_ptr<SacLearner>> SacLearner::Make(const RunOptions& options
   const int most = LargestBatch(options.sac);
   MILL_ASSIGN_OR_RETURN(learner->step_,
                         SacStep::Make(options, spec, learner->encoder_.width(), most, threads));
-  MILL_ASSIGN_OR_RETURN(learner->limiter_, MakeLimiter(options, group_rows));
-  MILL_ASSIGN_OR_RETURN(learner->replay_, MakeReplay(options, spec, group_rows, learner->encoder_));
+  const uint64_t inserts = InsertBlock(options, group_rows);
+  learner->most_steps_ = MostSteps(options, inserts);
+  MILL_ASSIGN_OR_RETURN(learner->limiter_, MakeLimiter(options, inserts));
+  MILL_ASSIGN_OR_RETURN(learner->replay_, MakeReplay(options, spec, learner->encoder_));
   if (options.checkpoint.replay) {
     MILL_ASSIGN_OR_RETURN(learner->shadow_, learner->replay_->MakeShadow());
   }
@@ -180,9 +196,10 @@ StatusOr<LearnerReport> SacLearner::Update(std::span<const SegmentView> segments
   const double first_step = Now();
   Sums sums;
   gathered_ = 0;
+  uint64_t steps = 0;
   for (int rows = NextBatch(); rows > 0;) {
     limiter_.Sample(static_cast<uint64_t>(rows));
-    const int next = NextBatch();
+    const int next = ++steps < most_steps_ ? NextBatch() : 0;  // the rest stays due
     MILL_RETURN_IF_ERROR(TakeStep(rows, next, sums));
     rows = next;
   }

@@ -1,7 +1,8 @@
 // SacLearner: soft actor-critic over a replay. Station: train_step. It owns the networks (sac_step.h), the
 // replay, the limiter and the statistics. Called from one thread; it spreads its work over the ThreadPool.
 // An Update adds its segments to the replay and takes as many gradient steps as the limiter then allows,
-// maybe none; a step allocates nothing.
+// maybe none, and a thousand or twice its own share at most: what is left stays due, on the limiter's
+// account. A step allocates nothing.
 //
 // Prefetch: while the critics of a step work, the rows of the next step's batch are gathered by the same
 // threads, into the second of two buffers. Its draws happen before the step's priorities are written, so a
@@ -56,6 +57,8 @@ class SacLearner : public Learner {
   uint64_t updates() const override { return updates_; }
   // Gradient steps that the critics took.
   uint64_t optimizer_steps() const override;
+  // As many as the replay holds.
+  uint64_t most_rows() const override { return replay_->most_rows(); }
   // With the replay's content where checkpoint.replay asks for it.
   std::vector<StateTensor> State() override;
   // The copy is of the replay's content; its memory is there from the start.
@@ -109,6 +112,7 @@ class SacLearner : public Learner {
   std::unique_ptr<Replay> replay_;
   std::unique_ptr<ReplayShadow> shadow_;  // of checkpoint.replay
   RateLimiter limiter_;
+  uint64_t most_steps_ = 0;  // of one Update
   std::array<std::unique_ptr<ReplayBatchMemory>, 2> batches_;
   std::unique_ptr<Gather> gather_;
   std::vector<float> td_abs_;

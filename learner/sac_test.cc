@@ -113,6 +113,42 @@ TEST(SacLearner, TakesNoStepBeforeTheReplayHasEnoughAndThenKeepsTheRatioExactly)
   }
 }
 
+TEST(SacLearner, AWideBandIsWorkedOffOverManyUpdates) {
+  RunOptions options = Options();
+  options.policy.hidden = {8};
+  options.sac.batch_size = 4;
+  options.replay.min_size = 8;
+  options.replay.error_band = 1e8;
+  ThreadPool threads(1);
+  const auto learner = Make(options, threads);
+  Feeds feeds;
+  for (int i = 0; i < 4; ++i) {
+    const auto report = learner->Update(feeds.Next(), 0);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->minibatches, 1000);
+  }
+  EXPECT_EQ(learner->limiter().sampled(), 4u * 1000 * 4);
+  const uint64_t due = (learner->limiter().inserted() - options.replay.min_size) * 4;
+  EXPECT_EQ(learner->limiter().SamplesAllowed(), 100'000'000 + due - 16'000) << "the rest stays due";
+}
+
+TEST(SacLearner, AnUpdateTakesAllThatItsOwnTransitionsMakeDue) {
+  RunOptions options = Options();
+  options.policy.hidden = {4};
+  options.sac.batch_size = 1;
+  options.sac.updates_per_step = 300;
+  options.replay.min_size = 12;
+  ThreadPool threads(1);
+  const auto learner = Make(options, threads);
+  Feeds feeds;
+  ASSERT_EQ(learner->Update(feeds.Next(), 0)->minibatches, 0);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(learner->Update(feeds.Next(), 0).ok());
+    const uint64_t due = learner->limiter().inserted() - options.replay.min_size;
+    EXPECT_EQ(learner->optimizer_steps(), (due + 8) * 300) << "with the band, which is an Update's inserts";
+  }
+}
+
 // Inserts of eight transitions at two samples each: sixteen more are due with every update.
 RunOptions AdaptiveOptions(uint32_t least, uint32_t most) {
   RunOptions options = Options();

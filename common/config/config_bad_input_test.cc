@@ -327,6 +327,36 @@ const BadInput kBadInputs[] = {
      {},
      "config.yaml:5: replay.capacity: 256 is less than the n-step window, env.rows 8 x (sac.horizon 1 + "
      "replay.n_step 32) = 264 transitions; raise it to 264 or more"},
+    {S "  frame_stack: 256\nreplay:\n  capacity: 1000\n",
+     {"env.time_limit=0"},
+     "config.yaml:6: replay.capacity: 1000 is less than the n-step window, env.rows 8 x (sac.horizon 1 + "
+     "replay.n_step 1 + env.frame_stack 256 - 1) = 2056 transitions; raise it to 2056 or more"},
+    {S "replay:\n  capacity: 1000\n",
+     {"mode=async", "env.rows=200", "actors.processes=3"},
+     "config.yaml:5: replay.capacity: 1000 is less than the n-step window, env.rows 200 x actors.processes 3 "
+     "x "
+     "(sac.horizon 1 + replay.n_step 1) = 1200 transitions; raise it to 1200 or more"},
+    {S "",
+     {"sac.batch_size=2", "sac.updates_per_step=1e-7"},
+     "--set sac.updates_per_step=1e-7: sac.updates_per_step: 1e-07 x sac.batch_size 2 = 2e-07 transitions "
+     "drawn "
+     "for each one added; from 1e-06 to 1e+11 are possible"},
+    {S "replay:\n  samples_per_insert: 2e11\n",
+     {},
+     "config.yaml:5: replay.samples_per_insert: 200000000000 transitions drawn for each one added; from "
+     "1e-06 to "
+     "1e+11 are possible"},
+    {S "replay:\n  capacity: 2000000000\n  min_size: 1000000000\nsac:\n  batch_size: 1048576\n",
+     {},
+     "config.yaml:8: sac.batch_size: 1048576 x sac.updates_per_step 1 = 1.04858e+06 transitions "
+     "drawn for each of replay.min_size 1000000000, or of one update's, are more than the 1e+12 in all that "
+     "can be counted; lower one of them"},
+    {S "replay:\n  error_band: 2e12\n",
+     {},
+     "config.yaml:5: replay.error_band: 2000000000000 samples are more than the 1e+12 that can be counted; "
+     "lower it, "
+     "or "
+     "set it to 0, which chooses it"},
     {S "replay:\n  capacity: 999\n",
      {},
      "config.yaml:5: replay.capacity: 999 is less than replay.min_size, 1000 (the default): the first "

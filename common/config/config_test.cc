@@ -96,6 +96,13 @@ TEST(LoadConfig, OneOfTwoSettingsHasTheRatioOfSac) {
   EXPECT_TRUE(Load(S "sac:\n  updates_per_step: 0.125\n", {"replay.samples_per_insert=0"}).ok());
 }
 
+TEST(LoadConfig, TheLargestBatchAndRatioOfSacGoTogether) {
+  const auto options = Load(S "replay:\n  capacity: 2000000\n",
+                            {"sac.batch_size=1048576", "sac.updates_per_step=10000", "replay.min_size=80"});
+  EXPECT_TRUE(options.ok()) << options.status();
+  EXPECT_TRUE(Load(S "", {"sac.batch_size=1", "sac.updates_per_step=0.000001"}).ok());
+}
+
 TEST(LoadConfig, AListMayBeEmptyWhereThatIsItsDefault) {
   const auto options = Load(S "sac:\n  critic_hidden: [32]\n", {"sac.critic_hidden=[]"});
   ASSERT_TRUE(options.ok()) << options.status();

@@ -134,12 +134,18 @@ Status CheckCapacity(const RunOptions& o, const Origins& origins) {
   };
   const uint64_t batch = std::max(o.sac.batch_size, o.sac.batch_max);
   if (r.capacity < batch) return refuse(absl::StrCat("a batch, ", batch, " transitions"), batch);
-  // A row's newest n transitions wait for their last reward while its next segment comes in.
-  const uint64_t window = uint64_t{o.env.rows} * (uint64_t{o.sac.horizon} + r.n_step);
+  // A row's newest n transitions wait for their last reward while its next segment comes in, and of its
+  // oldest the older frames are gone.
+  const uint64_t rows = KnownRows(o), frames = o.env.frame_stack;
+  const uint64_t window = rows * (uint64_t{o.sac.horizon} + r.n_step + frames - 1);
   if (r.capacity < window) {
-    return refuse(absl::StrCat("the n-step window, env.rows ", o.env.rows, " x (sac.horizon ", o.sac.horizon,
-                               " + replay.n_step ", r.n_step, ") = ", window, " transitions"),
-                  window);
+    return refuse(
+        absl::StrCat("the n-step window, env.rows ", o.env.rows,
+                     rows > o.env.rows ? absl::StrCat(" x actors.processes ", o.actors.processes) : "",
+                     " x (sac.horizon ", o.sac.horizon, " + replay.n_step ", r.n_step,
+                     frames > 1 ? absl::StrCat(" + env.frame_stack ", frames, " - 1") : "", ") = ", window,
+                     " transitions"),
+        window);
   }
   if (r.capacity < r.min_size) {
     return refuse(absl::StrCat("replay.min_size, ", r.min_size, Whose(origins, "replay.min_size"),
@@ -147,6 +153,42 @@ Status CheckCapacity(const RunOptions& o, const Origins& origins) {
                   r.min_size);
   }
   return absl::OkStatus();
+}
+
+// The key by which the user sets how many transitions are drawn for each one added, and that number in words.
+struct Draws {
+  const char* key;
+  std::string text;
+};
+Draws DescribeDraws(const RunOptions& o, const Origins& origins) {
+  if (o.replay.samples_per_insert > 0) {
+    return {"replay.samples_per_insert", FormatNumber(o.replay.samples_per_insert)};
+  }
+  const std::string updates = FormatNumber(o.sac.updates_per_step);
+  const std::string draws = absl::StrCat(" = ", UpdatesPerStep(o) * o.sac.batch_size);
+  if (!origins.Given("sac.updates_per_step") && origins.Given("sac.batch_size")) {
+    return {"sac.batch_size", absl::StrCat(o.sac.batch_size, " x sac.updates_per_step ", updates, draws)};
+  }
+  return {"sac.updates_per_step", absl::StrCat(updates, " x sac.batch_size ", o.sac.batch_size, draws)};
+}
+
+// The limiter counts in whole parts of a sample, a millionth at the least, in 64 bits.
+Status CheckCounts(const RunOptions& o, const Origins& origins, double ratio, double inserts) {
+  constexpr double kMost = 1e12;
+  const Draws draws = DescribeDraws(o, origins);
+  if (ratio * static_cast<double>(o.replay.min_size) + inserts > kMost) {
+    return origins.Error(draws.key,
+                         absl::StrCat(draws.text, " transitions drawn for each of replay.min_size ",
+                                      o.replay.min_size, Whose(origins, "replay.min_size"),
+                                      ", or of one update's, are more than the 1e+12 in all that can be "
+                                      "counted; lower one of them"));
+  }
+  if (o.replay.error_band <= kMost) return absl::OkStatus();
+  return origins.Error(
+      "replay.error_band",
+      absl::StrCat(FormatNumber(o.replay.error_band),
+                   " samples are more than the 1e+12 that can be counted; lower it, or set it "
+                   "to 0, which chooses it"));
 }
 
 Status CheckRatio(const RunOptions& o, const Origins& origins) {
@@ -161,10 +203,17 @@ Status CheckRatio(const RunOptions& o, const Origins& origins) {
         "sac.updates_per_step",
         "0 never takes a gradient step; give a ratio above 0 here or in replay.samples_per_insert");
   }
-  // A side may go on while the ratio stays within the band: a band below one batch of either stops both.
   const double ratio = UpdatesPerStep(o) * o.sac.batch_size;
+  if (constexpr double kLeast = 1e-6, kMost = 1e11; ratio < kLeast || ratio > kMost) {
+    const Draws draws = DescribeDraws(o, origins);
+    return origins.Error(draws.key, absl::StrCat(draws.text,
+                                                 " transitions drawn for each one added; from "
+                                                 "1e-06 to 1e+11 are possible"));
+  }
   const double inserts = static_cast<double>(o.env.rows) * o.sac.horizon * ratio *
                          (static_cast<double>(MostSegments(o)) / Groups(o));
+  MILL_RETURN_IF_ERROR(CheckCounts(o, origins, ratio, inserts));
+  // A side may go on while the ratio stays within the band: a band below one batch of either stops both.
   const double batch = std::max(o.sac.batch_size, o.sac.batch_max);
   const double least = std::max(inserts, batch);
   if (o.replay.error_band > 0 && o.replay.error_band < least) {

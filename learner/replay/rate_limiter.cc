@@ -42,10 +42,10 @@ Status Refused(const std::string& why) {
 }  // namespace
 
 StatusOr<RateLimiter> RateLimiter::Make(const RateLimiterOptions& o) {
-  constexpr double kMostRatio = 1e6, kLeastRatio = 1e-6;
+  constexpr double kMostRatio = 1e11, kLeastRatio = 1e-6;
   if (!(o.samples_per_insert >= kLeastRatio && o.samples_per_insert <= kMostRatio)) {
     return Refused(
-        Cat("replay.samples_per_insert is ", o.samples_per_insert, "; from 1e-6 to 1e6 are possible"));
+        Cat("replay.samples_per_insert is ", o.samples_per_insert, "; from 1e-6 to 1e11 are possible"));
   }
   if (!(o.error_band >= 0) || !std::isfinite(o.error_band)) {
     return Refused(Cat("replay.error_band is ", o.error_band, "; it is a number of samples, 0 or more"));
