@@ -100,7 +100,10 @@ StatusOr<std::unique_ptr<Trainer>> LearnerHost::MakeTrainer(const RunOptions& op
   MILL_ASSIGN_OR_RETURN(service_, TrajectoryService::Make(std::move(service)));
   auto source = std::make_unique<ServiceSource>(*service_);
   source_ = source.get();
-  return Trainer::Make(options, spec, service_->batch_rows(), std::move(source));
+  MILL_ASSIGN_OR_RETURN(auto trainer,
+                        Trainer::Make(options, spec, service_->batch_rows(), std::move(source)));
+  service_->SetMostRows(trainer->learner().most_rows());
+  return trainer;
 }
 
 Status LearnerHost::Serve(TrainSession& session) {

@@ -66,6 +66,12 @@ size_t GroupTable::block_state_bytes() const {
   return row_state_bytes_ * static_cast<size_t>(std::accumulate(block_rows_.begin(), block_rows_.end(), 0));
 }
 
+// One block there always is, or nothing would run.
+void GroupTable::SetMostRows(uint64_t rows) {
+  const auto block = static_cast<uint64_t>(std::accumulate(block_rows_.begin(), block_rows_.end(), 0));
+  most_blocks_ = static_cast<size_t>(std::max<uint64_t>(1, rows / block));
+}
+
 void GroupTable::AddBlock() {
   uint32_t row = groups_.empty() ? 0 : groups_.back().first_row + groups_.back().layout->rows();
   for (size_t i = 0; i < block_rows_.size(); ++i) {
@@ -146,12 +152,17 @@ void GroupTable::DealAsync(const std::vector<Candidate>& candidates, std::vector
   for (size_t b = 0; b < groups_.size(); b += block) holders.insert(groups_[b].holder);
   for (const Candidate& candidate : candidates) {
     if (holders.count(candidate.holder) > 0) continue;
+    // Of a checkpoint there may be more than are dealt.
+    const size_t blocks = std::min(groups_.size() / block, most_blocks_);
     size_t first = groups_.size();
-    for (size_t b = 0; b < groups_.size(); b += block) {  // its own former block before anybody else's
+    for (size_t b = 0; b < blocks * block; b += block) {  // its own former block before anybody else's
       if (groups_[b].holder != kNoHolder || !MayHold(groups_[b], candidate)) continue;
       if (first == groups_.size() || groups_[b].reserved_for == candidate.name) first = b;
     }
-    if (first == groups_.size()) AddBlock();
+    if (first == groups_.size()) {
+      if (blocks == most_blocks_) continue;
+      AddBlock();
+    }
     for (size_t g = first; g < first + block; ++g) {
       Hold(groups_[g], candidate.holder);
       changed.push_back(groups_[g].group);

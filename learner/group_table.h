@@ -4,12 +4,14 @@
 //
 // Sync: the groups are env.rows in all and are dealt to the actors in proportion to their threads; who comes
 // when there are none left is a spare. Async: env.rows is each actor's, so an actor gets a whole block of
-// groups, one that was left by another where there is one, else a new one.
+// groups, one that was left by another where there is one, else a new one, as far as SetMostRows lets there
+// be any; who comes then is a spare as well.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -54,6 +56,10 @@ class GroupTable {
   uint64_t block_bytes() const;      // of one segment of each group of a block
   size_t block_state_bytes() const;  // of the states of a block's rows: as much as one actor may be leased
 
+  // Async: of all blocks that are dealt.
+  void SetMostRows(uint64_t rows);
+  size_t most_blocks() const { return most_blocks_; }
+
   struct Candidate {
     uint64_t holder = kNoHolder;
     std::string name;
@@ -91,6 +97,7 @@ class GroupTable {
   std::vector<std::unique_ptr<SegmentLayout>> layouts_;  // of a block's groups
   std::vector<HeldGroup> groups_;
   uint64_t last_lease_ = 0;
+  size_t most_blocks_ = std::numeric_limits<size_t>::max();
 };
 
 }  // namespace millrace

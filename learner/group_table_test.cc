@@ -92,6 +92,22 @@ TEST(GroupTable, AsyncGivesEachActorABlockAndFreeOnesFirst) {
   EXPECT_THAT(Holders(table), ElementsAre(3, 3, 2, 2));
 }
 
+TEST(GroupTable, AsyncDealsNoMoreRowsThanThereMayBe) {
+  GroupTable table = Table(true, {4, 2});
+  table.SetMostRows(13);
+  table.Deal({{1, "a", 1}, {2, "b", 1}, {3, "c", 1}}, false);
+  EXPECT_THAT(Holders(table), ElementsAre(1, 1, 2, 2)) << "a third block makes 18 rows";
+  for (size_t g : {0, 1}) table.Free(table.groups()[g]);
+  table.Deal({{2, "b", 1}, {3, "c", 1}}, false);
+  EXPECT_THAT(Holders(table), ElementsAre(3, 3, 2, 2));
+  // A checkpoint's blocks beyond the bound are kept, and nobody gets them.
+  table.SetMostRows(0);
+  table.Free(table.groups()[0]), table.Free(table.groups()[1]);
+  table.Free(table.groups()[2]), table.Free(table.groups()[3]);
+  table.Deal({{4, "d", 1}, {5, "e", 1}}, false);
+  EXPECT_THAT(Holders(table), ElementsAre(4, 4, kNoHolder, kNoHolder));
+}
+
 TEST(GroupTable, StateIsOfTheNewestSegmentTakenInAndWhatIsSavedOfTheLastTrainedOn) {
   GroupTable table = Table(false, {2});
   HeldGroup& group = table.groups()[0];

@@ -390,6 +390,11 @@ void TrajectoryService::SetPaused(bool paused) {
   GrantGroups();
 }
 
+void TrajectoryService::SetMostRows(uint64_t rows) {
+  MutexLock lock(mutex_);
+  table_.SetMostRows(rows);
+}
+
 void TrajectoryService::SetMaxPolicyLag(uint32_t lag) {
   MutexLock lock(mutex_);
   max_policy_lag_ = lag;

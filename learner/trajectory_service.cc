@@ -107,6 +107,24 @@ Status TrajectoryService::CheckHello(const Hello& hello) const {
   return absl::OkStatus();
 }
 
+// Async: whether there will be rows for this actor beside those who hold some, and those who are about to.
+Status TrajectoryService::CheckRoom(const std::string& name) const {
+  if (!async_) return absl::OkStatus();
+  std::set<uint64_t> holders;
+  for (const HeldGroup& group : table_.groups()) holders.insert(group.holder);
+  holders.erase(kNoHolder);
+  const auto found = by_name_.find(name);
+  if (found != by_name_.end() && holders.count(found->second->number) > 0) return absl::OkStatus();
+  for (const auto& [number, actor] : actors_) {
+    if (actor->session != 0 && actor->name != name) holders.insert(number);
+  }
+  if (holders.size() < table_.most_blocks()) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("replay.capacity ", options_.run.replay.capacity, " has room for the rows of ",
+                   holders.size(), " actors, env.rows ", options_.run.env.rows,
+                   " each, and so many are here; raise it or lower env.rows, or wait until one leaves"));
+}
+
 // Actors come and go under ever new names: beyond some, the record of whoever is gone for longest is given
 // up. Its leases have ended and their numbers never come again, so what it might still send is passed over.
 void TrajectoryService::ForgetGone() {
@@ -177,6 +195,10 @@ StatusOr<SessionId> TrajectoryService::Open(const Hello& hello, TransportKind ki
     return absl::CancelledError("the run is done");
   }
   if (draining_) return absl::UnavailableError("the learner is being drained");
+  if (const Status room = CheckRoom(hello.actor); !room.ok()) {
+    Count("refused_full");
+    return room;
+  }
   MILL_ASSIGN_OR_RETURN(Actor* const actor, AdmitLocked(hello));
   actor->host = hello.host;
   actor->peer = std::move(peer);

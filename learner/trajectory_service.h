@@ -58,8 +58,9 @@ class TrajectoryService {
   // ---- transports ----
 
   // A connection said hello. Queues a Welcome on the link. FailedPrecondition naming the difference when the
-  // actor does not fit (protocol, bits), Unavailable while the learner shuts down; the transport then closes
-  // the link with that status. A session of the same actor's older connection or process is ended first.
+  // actor does not fit (protocol, bits), Unavailable while the learner shuts down or has rows for no more
+  // actors (SetMostRows); the transport then closes the link with that status. A session of the same actor's
+  // older connection or process is ended first.
   StatusOr<SessionId> Open(const Hello& hello, TransportKind kind, std::string peer,
                            std::shared_ptr<ActorLink> link);
   // Ready, Heartbeat, Goodbye. An error is a breach of the protocol: the transport closes the link with it.
@@ -88,6 +89,10 @@ class TrajectoryService {
   void Tick();
 
   // ---- the learner ----
+
+  // Async: rows of all actors that the learner can hold (Learner::most_rows). To be set before anybody comes;
+  // whoever is too many is told so, and is taken when another has gone.
+  void SetMostRows(uint64_t rows);
 
   // New weights for all actors; the newest are kept for those who come later.
   void Publish(WeightsPtr weights);
@@ -193,6 +198,7 @@ class TrajectoryService {
   // trajectory_service.cc: sessions and ingest
   Status CheckHello(const Hello& hello) const;
   StatusOr<Actor*> AdmitLocked(const Hello& hello) MILL_REQUIRES(mutex_);
+  Status CheckRoom(const std::string& name) const MILL_REQUIRES(mutex_);
   void ForgetGone() MILL_REQUIRES(mutex_);
   Status OnReady(Actor& actor, const Ready& ready) MILL_REQUIRES(mutex_);
   void OnGoodbye(Actor& actor) MILL_REQUIRES(mutex_);
