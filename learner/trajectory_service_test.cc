@@ -177,29 +177,6 @@ TEST(TrajectoryService, RefusesWhoDoesNotFit) {
   EXPECT_TRUE(async.service->Open(hello, TransportKind::kGrpc, "", a.link).ok()) << "bits may differ there";
 }
 
-TEST(TrajectoryService, AnAsyncActorThatIsTooManyIsToldWhyAndTakenWhenThereIsRoom) {
-  Fixture f(RunMode::kAsync);
-  f.service->SetMostRows(17);  // two actors of 8
-  FakeActor a(*f.service, "a"), b(*f.service, "b"), c(*f.service, "c");
-  const auto greeted = f.service->Open(a.MakeHello(), TransportKind::kGrpc, "", a.link);
-  ASSERT_TRUE(greeted.ok());
-  ASSERT_TRUE(b.Connect().ok());
-  const Status refused = c.Connect();
-  EXPECT_TRUE(absl::IsUnavailable(refused)) << "who is about to be ready counts: " << refused;
-  EXPECT_THAT(refused.message(), testing::AllOf(HasSubstr("rows of 2 actors, env.rows 8 each"),
-                                                HasSubstr("raise it or lower env.rows")));
-  RunStatus status;
-  f.service->FillStatus(status);
-  EXPECT_THAT(status.counters, testing::Contains(testing::FieldsAre("refused_full", 1u)));
-  f.service->Lost(*greeted, absl::OkStatus());
-  ASSERT_TRUE(c.Connect().ok()) << "the one that was not ready held nothing";
-  f.service->Lost(b.session, absl::OkStatus());
-  EXPECT_FALSE(a.Connect().ok()) << "b may come back until its lease ends";
-  ASSERT_TRUE(b.Connect().ok());
-  b.Update();
-  EXPECT_EQ(b.groups.size(), 4u);
-}
-
 TEST(TrajectoryService, ASpareGoesOnFromWhereTheDeadActorStood) {
   Fixture f;
   FakeActor a(*f.service, "a"), b(*f.service, "b");

@@ -225,7 +225,7 @@ TEST(Replay, BytesPerTransition) {
 // What replay.h says of the capacity: stacks cost it nothing, truncated episodes of L steps one part in L
 // + 1.
 TEST(Replay, ReachesItsCapacity) {
-  for (const int frames : {1, 8}) {
+  for (const int frames : {1, 64}) {
     for (const int length : {1, 2, 20, 0}) {  // 0: episodes do not end
       constexpr int kRows = 4;
       constexpr uint64_t kCapacity = 600;
@@ -235,15 +235,15 @@ TEST(Replay, ReachesItsCapacity) {
       options.frame_stack = frames;
       auto replay = MakeReplay(options, spec, encoder);
       Feed feed(spec, 1, kRows, {0, 0, 0, length}, 1, 1);
-      uint64_t most = 0;  // it goes down by a page at a time
+      uint64_t most = 0;  // after the first rounds; it goes down by a page at a time
       for (uint64_t i = 0; i < kCapacity; ++i) {
         ASSERT_TRUE(replay->Add(feed.Next(), 0).ok());
-        most = std::max(most, replay->size());
+        if (i > kCapacity / 2) most = std::max(most, replay->size());
       }
       const auto steps = static_cast<uint64_t>(length);
       EXPECT_GE(most, length == 0 ? kCapacity : kCapacity * steps / (steps + 1))
           << frames << " frames, episodes of " << length;
-      if (length == 1) {
+      if (length == 1 && frames == 1) {
         EXPECT_LT(most, kCapacity * 0.6);
       }
     }
