@@ -24,7 +24,8 @@ TEST(TrajectoryService, AnAsyncActorThatIsTooManyIsToldWhyAndTakenWhenThereIsRoo
   const Status refused = c.Connect();
   EXPECT_TRUE(absl::IsUnavailable(refused)) << "who is about to be ready counts: " << refused;
   EXPECT_THAT(refused.message(),
-              AllOf(HasSubstr("rows of 2 actors, env.rows 8 each"), HasSubstr("raise it or lower env.rows")));
+              AllOf(HasSubstr("no room for the 8 rows (env.rows) of one more actor beside those of 2"),
+                    HasSubstr("raise it or lower env.rows")));
   RunStatus status;
   f.service->FillStatus(status);
   EXPECT_THAT(status.counters, Contains(FieldsAre("refused_full", 1u)));

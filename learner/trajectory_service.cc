@@ -120,9 +120,9 @@ Status TrajectoryService::CheckRoom(const std::string& name) const {
   }
   if (holders.size() < table_.most_blocks()) return absl::OkStatus();
   return absl::UnavailableError(
-      absl::StrCat("replay.capacity ", options_.run.replay.capacity, " has room for the rows of ",
-                   holders.size(), " actors, env.rows ", options_.run.env.rows,
-                   " each, and so many are here; raise it or lower env.rows, or wait until one leaves"));
+      absl::StrCat("replay.capacity ", options_.run.replay.capacity, " has no room for the ",
+                   options_.run.env.rows, " rows (env.rows) of one more actor beside those of ",
+                   holders.size(), "; raise it or lower env.rows, or wait until one leaves"));
 }
 
 // Actors come and go under ever new names: beyond some, the record of whoever is gone for longest is given

@@ -309,6 +309,31 @@ TEST(Service, AnotherPresetOrModeInTheFolderIsRefused) {
   EXPECT_THAT(mode.output, HasSubstr("mode: a resumed run keeps its sync"));
 }
 
+TEST(Service, AnActorTooManyForTheReplayWaitsForAnotherToLeave) {
+  Learner learner(
+      "pendulum-sac --set mode=async --set env.rows=8 --set sac.batch_size=8 --set replay.min_size=8"
+      " --set replay.capacity=16 --set run.steps=100000000 --set actors.lease_seconds=1 --run " +
+      FreshDir("full"));
+  const auto works = [&](const std::string& name) {
+    learner.StatusWhere(name.c_str(), [&](const Json& s) {
+      const Json* actor = FindActor(s, name);
+      return actor != nullptr && (*actor)["steps"] > 0;
+    });
+  };
+  Program first(learner.Actor("--name first"));
+  works("first");
+  Program second(learner.Actor("--name second"));
+  EXPECT_TRUE(second.ReadUntil("replay.capacity 16 has no room for the 8 rows (env.rows) of one more actor"))
+      << second.output();
+  EXPECT_TRUE(Advances(learner));
+  EXPECT_THAT(learner.Status()["counters"].dump(), HasSubstr("refused_full"));
+  first.Kill(SIGKILL);
+  first.Finish();
+  works("second");
+  learner.program.Kill(SIGINT);
+  EXPECT_EQ(learner.program.Finish().code, 130);
+}
+
 // What one process has begun, the service goes on with, to the same bits.
 TEST(Service, GoesOnWithARunOfTrain) {
   const std::string dir = FreshDir("begun"), whole = FreshDir("begun-whole");
