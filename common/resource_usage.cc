@@ -175,6 +175,12 @@ uint64_t AvailableMemory(const std::string& root) {
   return least;
 }
 
+Status CheckMemory(std::string_view what, uint64_t bytes, uint64_t available, std::string_view remedy) {
+  if (bytes <= available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      Cat(what, " ", bytes, " bytes and ", available, " are available; ", remedy));
+}
+
 int AvailableCpus() {
   int cpus = static_cast<int>(std::thread::hardware_concurrency());
   // Sized at run time: cpu_set_t ends at 1024 CPUs.

@@ -4,6 +4,9 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+
+#include "common/status.h"
 
 namespace millrace {
 
@@ -39,5 +42,9 @@ int CgroupCpuLimit(const std::string& root = "");
 // least of MemAvailable and of what each group's limit, version 1 and 2, leaves. Page cache that can be given
 // up counts as free. The largest number where nothing is known.
 uint64_t AvailableMemory(const std::string& root = "");
+
+// Before something large is allocated: ResourceExhausted with both figures where it does not fit. `what` is
+// the subject and its verb ("the replay takes"), `remedy` ends the sentence.
+Status CheckMemory(std::string_view what, uint64_t bytes, uint64_t available, std::string_view remedy);
 
 }  // namespace millrace

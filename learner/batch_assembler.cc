@@ -12,6 +12,13 @@ SampleBlock::SampleBlock(const EnvSpec& spec, int capacity) {
   for (auto* column : {&log_prob, &value, &advantage, &ret}) column->resize(n);
 }
 
+uint64_t SampleBlock::Bytes(const EnvSpec& spec, int capacity) {
+  const auto floats =
+      static_cast<uint64_t>(spec.observation_elements()) + static_cast<uint64_t>(spec.action.width()) + 4;
+  const auto mask = static_cast<uint64_t>(spec.action_mask ? spec.action.outputs() : 0);
+  return static_cast<uint64_t>(capacity) * (sizeof(float) * floats + mask);
+}
+
 void BatchAssembler::Gather(std::span<const SegmentView> segments, const int32_t* ids, int count,
                             const Columns& columns, SampleBlock& block) const {
   const auto width = static_cast<size_t>(width_), outputs = static_cast<size_t>(outputs_);

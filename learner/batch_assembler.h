@@ -14,6 +14,8 @@ namespace millrace {
 // At most `capacity` gathered samples, in memory of its own.
 struct SampleBlock {
   SampleBlock(const EnvSpec& spec, int capacity);
+  // Of such a block, without making it.
+  static uint64_t Bytes(const EnvSpec& spec, int capacity);
   std::vector<float> x;                                // [rows, obs width]
   std::vector<float> action;                           // [rows, A] f32, or i32 in the same bits
   std::vector<uint8_t> mask;                           // [rows, outputs]; empty: no mask

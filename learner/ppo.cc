@@ -50,15 +50,15 @@ PpoLearner::~PpoLearner() = default;
 
 StatusOr<std::unique_ptr<PpoLearner>> PpoLearner::Make(const RunOptions& options, const EnvSpec& spec,
                                                        const std::vector<int>& group_rows,
-                                                       ThreadPool& threads) {
+                                                       ThreadPool& threads, uint64_t available) {
   auto learner = std::unique_ptr<PpoLearner>(new PpoLearner(options, spec, group_rows, threads));
-  MILL_RETURN_IF_ERROR(learner->Allocate());
+  MILL_RETURN_IF_ERROR(learner->Allocate(available));
   learner->net_.Initialize(options.run.seed, options.policy, learner->parameters_);
   learner->net_.PackAll(learner->parameters_, learner->packed_, true);
   return learner;
 }
 
-Status PpoLearner::Allocate() {
+Status PpoLearner::Allocate(uint64_t available) {
   const size_t n = net_.parameter_floats();
   if (n > static_cast<size_t>(INT32_MAX)) {
     return absl::InvalidArgumentError(
@@ -75,9 +75,13 @@ Status PpoLearner::Allocate() {
   const size_t corrected = vtrace() ? capacity : 0;
   const auto error = arena_.Add("error", corrected), value = arena_.Add("value", corrected);
   const auto log_rho = arena_.Add("log_rho", corrected), log_prob = arena_.Add("log_prob", corrected);
+  constexpr const char* kRemedy = "a smaller policy.hidden, env.rows or ppo.horizon needs less";
+  const uint64_t workers = static_cast<uint64_t>(threads_.threads()) * Worker::Bytes(net_, spec_);
+  MILL_RETURN_IF_ERROR(CheckMemory("networks, optimizer and the columns of a batch take",
+                                   arena_.bytes() + workers + 2 * capacity * sizeof(int32_t), available,
+                                   kRemedy));
   if (const Status status = arena_.Commit(); !status.ok()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(status.message(), "; a smaller policy.hidden, env.rows or ppo.horizon needs less"));
+    return absl::ResourceExhaustedError(absl::StrCat(status.message(), "; ", kRemedy));
   }
   parameters_ = arena_.At(parameters);
   gradients_ = arena_.At(gradients);

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "common/options.h"
+#include "common/resource_usage.h"
 #include "common/segment.h"
 #include "common/status.h"
 #include "kernels/core/arena.h"
@@ -37,9 +38,11 @@ namespace millrace {
 class PpoLearner final : public Learner {
  public:
   ~PpoLearner() override;
-  // As MakeLearner.
+  // As MakeLearner. ResourceExhausted with the figures, before anything large is allocated, when `available`
+  // bytes do not suffice.
   static StatusOr<std::unique_ptr<PpoLearner>> Make(const RunOptions& options, const EnvSpec& spec,
-                                                    const std::vector<int>& group_rows, ThreadPool& threads);
+                                                    const std::vector<int>& group_rows, ThreadPool& threads,
+                                                    uint64_t available = AvailableMemory());
 
   PolicyView policy() const override;
   // The report has means over the minibatches.
@@ -61,7 +64,7 @@ class PpoLearner final : public Learner {
  private:
   PpoLearner(const RunOptions& options, const EnvSpec& spec, const std::vector<int>& group_rows,
              ThreadPool& threads);
-  Status Allocate();
+  Status Allocate(uint64_t available);
 
   struct Worker;
   bool vtrace() const {

@@ -12,6 +12,11 @@ inline constexpr int kPpoBlockRows = 64;
 struct PpoLearner::Worker {
   Worker(const ActorCritic& net, const EnvSpec& spec)
       : workspace(net, kPpoBlockRows), block(spec, kPpoBlockRows) {}
+  // Of such a worker.
+  static uint64_t Bytes(const ActorCritic& net, const EnvSpec& spec) {
+    return sizeof(Worker) + ActorCritic::Workspace::Bytes(net, kPpoBlockRows) +
+           SampleBlock::Bytes(spec, kPpoBlockRows);
+  }
   ActorCritic::Workspace workspace;
   SampleBlock block;
 };

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "common/resource_usage.h"
 #include "common/row_groups.h"
 #include "learner/policy_lag.h"
 
@@ -139,10 +140,13 @@ StatusOr<std::unique_ptr<SacLearner>> SacLearner::Make(const RunOptions& options
   if (options.checkpoint.replay) {
     MILL_ASSIGN_OR_RETURN(learner->shadow_, learner->replay_->MakeShadow());
   }
+  const int inputs = learner->step_->critic_inputs(), actions = spec.action.box() ? 0 : spec.action.width(),
+            outputs = spec.action_mask ? spec.action.outputs() : 0;
+  MILL_RETURN_IF_ERROR(CheckMemory("two batches of transitions take",
+                                   2 * ReplayBatchMemory::Bytes(most, inputs, actions, outputs),
+                                   AvailableMemory(), "a smaller sac.batch_size (or batch_max) needs less"));
   for (auto& batch : learner->batches_) {
-    batch = std::make_unique<ReplayBatchMemory>(most, learner->step_->critic_inputs(),
-                                                spec.action.box() ? 0 : spec.action.width(),
-                                                spec.action_mask ? spec.action.outputs() : 0);
+    batch = std::make_unique<ReplayBatchMemory>(most, inputs, actions, outputs);
   }
   learner->gather_ = std::make_unique<Gather>(*learner->replay_, threads.threads());
   learner->td_abs_.resize(static_cast<size_t>(most));

@@ -25,12 +25,33 @@ MlpSpec CriticSpec(const EnvSpec& env, const RunOptions& options, int obs_width)
   return spec;
 }
 
-// Minus the dimensions of a Box (Haarnoja et al. 2018, appendix D), or 0.98 of the uniform policy's entropy
-// (Christodoulou 2019, appendix).
+// That of the uniform policy, which no other has more than: on the unit box, or over the choices.
+double LargestEntropy(const EnvSpec& env) {
+  return env.action.box() ? env.action.width() * std::log(2.0)
+                          : std::log(static_cast<double>(env.action.outputs()));
+}
+
+// Minus the dimensions of a Box (Haarnoja et al. 2018, appendix D), or the share of sac_step.h.
 double TargetEntropy(const EnvSpec& env, const SacSection& sac) {
   if (!sac.auto_target_entropy) return sac.target_entropy;
-  if (env.action.box()) return -env.action.width();
-  return 0.98 * std::log(static_cast<double>(env.action.outputs()));
+  return env.action.box() ? -env.action.width() : kSacDiscreteTarget * LargestEntropy(env);
+}
+
+// Choices have an entropy of 0 or more, densities on the box any.
+Status CheckTargetEntropy(const EnvSpec& env, const SacSection& sac) {
+  if (!sac.auto_alpha) return absl::OkStatus();
+  const double target = TargetEntropy(env, sac), most = LargestEntropy(env);
+  if (target <= most && (env.action.box() || target >= 0)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "sac.target_entropy: no policy has the entropy ", target, " over the actions of ", env.id, "; give ",
+      env.action.box() ? "" : "0 or more and ", most, " at most, the uniform policy's"));
+}
+
+// Whether the policy's gradient need only go through the least critic of a row. With activation checkpoints
+// what a row needs of the forward pass is not all there.
+bool OnlyLeast(const EnvSpec& env, const SacSection& sac, const Mlp& critics) {
+  return env.action.box() && sac.critic_subset >= sac.critics &&
+         (sac.activation_checkpoint == 0 || sac.activation_checkpoint >= critics.layers());
 }
 
 size_t Floats(int rows, int columns) {
@@ -69,20 +90,36 @@ SacStep::SacStep(const RunOptions& options, const EnvSpec& spec, int obs_width, 
       action_dims_(spec.action.box() ? spec.action.width() : 0),
       columns_(spec.action.box() ? 1 : spec.action.outputs()),
       q_stride_(Floats(max_batch, columns_)),
-      target_entropy_(TargetEntropy(spec, options.sac)) {}
+      target_entropy_(TargetEntropy(spec, options.sac)),
+      only_least_(OnlyLeast(spec, options.sac, critics_)) {}
 
 SacStep::~SacStep() = default;
 
 StatusOr<std::unique_ptr<SacStep>> SacStep::Make(const RunOptions& options, const EnvSpec& spec,
-                                                 int obs_width, int max_batch, ThreadPool& threads) {
+                                                 int obs_width, int max_batch, ThreadPool& threads,
+                                                 uint64_t available) {
   MILL_RETURN_IF_ERROR(CheckActions(spec));
+  MILL_RETURN_IF_ERROR(CheckTargetEntropy(spec, options.sac));
   auto step = std::unique_ptr<SacStep>(new SacStep(options, spec, obs_width, max_batch, threads));
-  MILL_RETURN_IF_ERROR(step->Allocate());
+  MILL_RETURN_IF_ERROR(step->Allocate(available));
   step->Initialize();
   return step;
 }
 
-Status SacStep::Allocate() {
+// What is as large as the batch or the networks; the rest is some kilobytes.
+uint64_t SacStep::BytesOutsideArena() const {
+  const int checkpoint = static_cast<int>(options_.sac.activation_checkpoint);
+  const auto whole = [&](const Mlp& net) {
+    return Mlp::Workspace::Bytes(net, max_batch_, Mlp::Keep::kGradients, checkpoint);
+  };
+  const uint64_t least =
+      only_least_ ? critics_.towers() * static_cast<size_t>(max_batch_) * sizeof(int32_t) : 0;
+  return whole(actor_.mlp()) + whole(critics_) + least +
+         static_cast<uint64_t>(threads_.threads()) *
+             Worker::Bytes(actor_.mlp(), critics_, action_dims_, only_least_);
+}
+
+Status SacStep::Allocate(uint64_t available) {
   const size_t actor = actor_.parameter_floats(), critics = critics_.parameter_floats();
   if (std::max(actor, critics) > static_cast<size_t>(INT32_MAX)) {
     return absl::InvalidArgumentError(absl::StrCat("policy.hidden, sac.critics: networks of ", actor, " and ",
@@ -112,9 +149,11 @@ Status SacStep::Allocate() {
   place("policy_x", &policy_x_, action_dims_ > 0 ? Floats(max_batch_, critic_inputs()) : 0);
   place("softmax", &softmax_, action_dims_ > 0 ? 0 : q_stride_);
   place("next_logits", &next_logits_, action_dims_ > 0 ? 0 : q_stride_);
+  constexpr const char* kRemedy = "a smaller policy.hidden, sac.critics or sac.batch_size needs less";
+  MILL_RETURN_IF_ERROR(CheckMemory("networks, optimizers and the activations of a batch take",
+                                   arena_.bytes() + BytesOutsideArena(), available, kRemedy));
   if (const Status status = arena_.Commit(); !status.ok()) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        status.message(), "; a smaller policy.hidden, sac.critics or sac.batch_size needs less"));
+    return absl::ResourceExhaustedError(absl::StrCat(status.message(), "; ", kRemedy));
   }
   for (const auto& [at, handle] : placed) *at = arena_.At(handle);
 
@@ -123,12 +162,8 @@ Status SacStep::Allocate() {
       std::make_unique<Mlp::Workspace>(actor_.mlp(), max_batch_, Mlp::Keep::kGradients, checkpoint);
   critic_workspace_ =
       std::make_unique<Mlp::Workspace>(critics_, max_batch_, Mlp::Keep::kGradients, checkpoint);
-  // With activation checkpoints what a row needs of the forward pass is not all there.
-  only_least_ = action_dims_ > 0 && options_.sac.critic_subset >= options_.sac.critics &&
-                critic_workspace_->segments() == 1;
   for (int i = 0; i < threads_.threads(); ++i) {
-    workers_.push_back(std::make_unique<Worker>(actor_.mlp(), critics_, action_dims_));
-    if (only_least_) workers_.back()->least.emplace(critics_, kSacBlockRows, Mlp::Keep::kActivations);
+    workers_.push_back(std::make_unique<Worker>(actor_.mlp(), critics_, action_dims_, only_least_));
   }
   least_.resize(only_least_ ? towers * batch : 0);
   least_rows_.resize(towers);
@@ -165,11 +200,18 @@ void SacStep::Initialize() {
     }
   }
   std::copy_n(critic_.w, critics_.parameter_floats(), critic_.target);
-  temperature_[0] = static_cast<float>(std::log(options_.sac.alpha));
+  temperature_[0] = StartingLogAlpha();
   Loaded();
 }
 
+float SacStep::StartingLogAlpha() const {
+  return static_cast<float>(std::log(options_.sac.alpha));
+}
+
+// A fixed alpha is what is set, whatever was saved. One of 0, which only a fixed one can have been, cannot be
+// tuned.
 void SacStep::Loaded() {
+  if (!options_.sac.auto_alpha || std::isinf(temperature_[0])) temperature_[0] = StartingLogAlpha();
   const Mlp& actor = actor_.mlp();
   for (int task = 0; task < actor.pack_tasks(true); ++task) actor.Pack(task, policy_.w, policy_.packed);
   for (int task = 0; task < critics_.pack_tasks(true); ++task) critics_.Pack(task, critic_.w, critic_.packed);
@@ -187,7 +229,11 @@ double SacStep::alpha() const {
   return std::exp(static_cast<double>(temperature_[0]));
 }
 void SacStep::LimitAlpha(double most) {
-  temperature_[0] = std::min(temperature_[0], static_cast<float>(std::log(most)));
+  const auto limit = static_cast<float>(std::log(most));
+  if (!(temperature_[0] <= limit)) temperature_[0] = limit;  // what is no number as well
+  for (float* moment : {temperature_ + 2, temperature_ + 3}) {
+    if (!std::isfinite(*moment)) *moment = 0;
+  }
 }
 
 double SacStep::MacsPerRow() const {

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "common/options.h"
+#include "common/resource_usage.h"
 #include "common/spec.h"
 #include "common/status.h"
 #include "kernels/core/arena.h"
@@ -36,6 +37,12 @@
 #include "learner/replay/replay.h"
 
 namespace millrace {
+
+// The target entropy of discrete actions, over that of the uniform policy. Christodoulou's 0.98 asks for all
+// but uniform choices: where those fail alpha grows, Q with it by the entropy's bonus, and the gaps between
+// the choices' values with Q, so that the target is never reached. Xu et al., "Target entropy annealing for
+// discrete soft actor-critic" (2021), lower it as training goes on; here it is low from the start.
+inline constexpr double kSacDiscreteTarget = 0.6;
 
 // Independent tasks that run beside the critics' forward passes of a step: the next batch's assembly.
 class SideWork {
@@ -58,10 +65,12 @@ struct SacStepResult {
 
 class SacStep {
  public:
-  // max_batch: the most rows of a batch. InvalidArgument for actions that SAC does not cover or a network
-  // that is too large; ResourceExhausted when memory does not suffice.
+  // max_batch: the most rows of a batch. InvalidArgument for actions that SAC does not cover, a target
+  // entropy that no policy has or a network that is too large; ResourceExhausted with the figures, before
+  // anything large is allocated, when `available` bytes do not suffice.
   static StatusOr<std::unique_ptr<SacStep>> Make(const RunOptions& options, const EnvSpec& spec,
-                                                 int obs_width, int max_batch, ThreadPool& threads);
+                                                 int obs_width, int max_batch, ThreadPool& threads,
+                                                 uint64_t available = AvailableMemory());
   ~SacStep();
 
   // Step number `step`, from 0, which keys its noise. batch.x and next_x: [rows, critic_inputs()]; the action
@@ -75,7 +84,7 @@ class SacStep {
   int critic_inputs() const { return critics_.spec().inputs; }
   double alpha() const;
   double target_entropy() const { return target_entropy_; }
-  // At most so large from now on.
+  // At most so large from now on; one that is no number is then that large.
   void LimitAlpha(double most);
   void SetLearningRates(const SacSection& sac);
   // Multiply-adds of one step on one row, the policy's half counted once in policy_delay.
@@ -96,6 +105,7 @@ class SacStep {
   std::vector<Tensor> State();
   int64_t* counters() { return counters_; }  // [kCounters]
   static constexpr int kCounters = 2;        // steps of the critics' and of the policy's optimizer
+  // Takes over State's tensors; a fixed alpha stays what options say.
   void Loaded();
 
  private:
@@ -110,7 +120,9 @@ class SacStep {
   struct Worker;
 
   SacStep(const RunOptions& options, const EnvSpec& spec, int obs_width, int max_batch, ThreadPool& threads);
-  Status Allocate();
+  Status Allocate(uint64_t available);
+  uint64_t BytesOutsideArena() const;
+  float StartingLogAlpha() const;
   void Initialize();
   Mlp::Rows RowsOf(int block) const;
   void DrawSubset();
@@ -155,7 +167,8 @@ class SacStep {
   const int obs_width_, max_batch_, action_dims_;  // action_dims_: of a Box, else 0
   const int columns_;                              // of a critic: 1, or the number of discrete actions
   const size_t q_stride_;                          // from one critic's values to the next one's
-  double target_entropy_ = 0;
+  const double target_entropy_;
+  const bool only_least_;  // the policy's gradient goes through the least critic of a row alone
 
   Arena arena_;
   Flat policy_, critic_;
@@ -173,9 +186,8 @@ class SacStep {
   std::vector<SacCriticStats> critic_stats_;  // [blocks]
   std::vector<SacPolicyStats> policy_stats_;  // [blocks]
   std::vector<double> squares_;               // [tasks of a network's gradients]
-  bool only_least_ = false;           // the policy's gradient goes through the least critic of a row alone
-  std::vector<int32_t> least_;        // [critics, max_batch] rows whose least critic is this one, and
-  std::vector<int> least_rows_;       // [critics] how many
+  std::vector<int32_t> least_;                // [critics, max_batch] rows whose least critic is this one, and
+  std::vector<int> least_rows_;               // [critics] how many
   std::vector<int32_t> order_, all_;  // [critics]; the first critic_subset are in the target; 0, 1 ...
   int64_t counters_[kCounters] = {0, 0};
   std::array<double, kParts> seconds_{};

@@ -120,6 +120,39 @@ TEST(SacStep, DelayAndIntervalAndFixedAlphaHoldBackWhatTheySay) {
   EXPECT_EQ(step->counters()[1], 3);
 }
 
+void SetTensor(SacStep& step, const std::string& name, float value) {
+  for (const SacStep::Tensor& t : step.State()) {
+    if (t.name == name) t.data[0] = value;
+  }
+}
+
+TEST(SacStep, ASavedAlphaIsGoneOnWithWhereItIsTunedAndNotWhereItIsFixed) {
+  RunOptions options = SmallOptions();
+  options.sac.alpha = 0.05;
+  ThreadPool threads(1);
+  const auto after_loading = [&](float log_alpha) {
+    const auto step = Make(options, true, threads, 7);
+    SetTensor(*step, "log_alpha", log_alpha);
+    step->Loaded();
+    return step->alpha();
+  };
+  EXPECT_NEAR(after_loading(std::log(0.38f)), 0.38, 1e-6);
+  EXPECT_NEAR(after_loading(-HUGE_VALF), 0.05, 1e-6) << "a fixed alpha of 0 was saved";
+  options.sac.auto_alpha = false;
+  EXPECT_NEAR(after_loading(std::log(0.38f)), 0.05, 1e-6);
+}
+
+TEST(SacStep, AnAlphaThatIsNoNumberIsHeldAtItsLimitAndTunedOnFromThere) {
+  ThreadPool threads(1);
+  const auto step = Make(SmallOptions(), true, threads, 7);
+  for (const char* name : {"log_alpha", "adam_m/log_alpha", "adam_v/log_alpha"}) SetTensor(*step, name, NAN);
+  step->LimitAlpha(2);
+  EXPECT_NEAR(step->alpha(), 2, 1e-6);
+  SmallBatch batch(7, true);
+  EXPECT_TRUE(step->Run(0, batch.view, batch.td.data()).policy_stepped);
+  EXPECT_TRUE(std::isfinite(step->alpha()));
+}
+
 TEST(SacStep, NamesTheFirstTensorThatIsNotFiniteAndLeavesTheWeights) {
   RunOptions options = SmallOptions();
   ThreadPool threads(2);
@@ -134,16 +167,11 @@ TEST(SacStep, NamesTheFirstTensorThatIsNotFiniteAndLeavesTheWeights) {
     EXPECT_EQ(after.at("weights/critic0/2/bias"), before.at("weights/critic0/2/bias")) << name;
     EXPECT_EQ(after.at("weights/policy/0/bias"), before.at("weights/policy/0/bias")) << name;
   };
-  const auto set = [](SacStep& step, const std::string& name, float value) {
-    for (const SacStep::Tensor& t : step.State()) {
-      if (t.name == name) t.data[0] = value;
-    }
-  };
   run([](SacStep&, SmallBatch& b) { b.reward[3] = NAN; }, "batch/reward");
   run([](SacStep&, SmallBatch& b) { b.x[2] = HUGE_VALF; }, "batch/x");
-  run([&](SacStep& s, SmallBatch&) { set(s, "weights/policy/2/bias", NAN); }, "next_log_prob");
-  run([&](SacStep& s, SmallBatch&) { set(s, "target/critic1/2/bias", NAN); }, "target_q");
-  run([&](SacStep& s, SmallBatch&) { set(s, "weights/critic1/2/bias", NAN); }, "q (of the critics)");
+  run([](SacStep& s, SmallBatch&) { SetTensor(s, "weights/policy/2/bias", NAN); }, "next_log_prob");
+  run([](SacStep& s, SmallBatch&) { SetTensor(s, "target/critic1/2/bias", NAN); }, "target_q");
+  run([](SacStep& s, SmallBatch&) { SetTensor(s, "weights/critic1/2/bias", NAN); }, "q (of the critics)");
 }
 
 TEST(SacStep, ActionsThatItDoesNotCoverAreErrors) {
@@ -160,6 +188,29 @@ TEST(SacStep, ActionsThatItDoesNotCoverAreErrors) {
             "take algorithm ppo");
   spec.action.high[1] = spec.action.low[1];
   EXPECT_FALSE(SacStep::Make(SmallOptions(), spec, kObs, 7, threads).ok());
+}
+
+TEST(SacStep, ATargetEntropyThatNoPolicyHasIsAnError) {
+  ThreadPool threads(1);
+  RunOptions options = SmallOptions();
+  options.sac.auto_target_entropy = false;
+  const auto make = [&](bool box, double target) {
+    options.sac.target_entropy = target;
+    return SacStep::Make(options, SmallSpec(box), kObs, 7, threads).status();
+  };
+  EXPECT_EQ(
+      make(true, 1.4).message(),
+      "sac.target_entropy: no policy has the entropy 1.4 over the actions of Small; give 1.38629 at most, "
+      "the uniform policy's");
+  EXPECT_EQ(make(false, 1.4).message(),
+            "sac.target_entropy: no policy has the entropy 1.4 over the actions of Small; give 0 or more and "
+            "1.38629 at most, the uniform policy's");
+  EXPECT_FALSE(make(false, -0.1).ok());
+  EXPECT_FALSE(make(true, NAN).ok());
+  EXPECT_TRUE(make(true, -5).ok());
+  EXPECT_TRUE(make(false, 1.38).ok());
+  options.sac.auto_alpha = false;  // then nothing reads it
+  EXPECT_TRUE(make(true, 1.4).ok());
 }
 
 // One step an episode, the reward -(a - 0.5)^2: the policy must come to 0.5, and its critics to its return.

@@ -37,6 +37,10 @@ class ActorCritic {
   class Workspace {
    public:
     Workspace(const ActorCritic& net, int max_rows);
+    // Of such a workspace, without making it.
+    static size_t Bytes(const ActorCritic& net, int max_rows) {
+      return Mlp::Workspace::Bytes(net.mlp_, max_rows, Mlp::Keep::kActivations);
+    }
     // Set by Forward. The caller writes the gradients of its loss with the same leading dimensions before
     // Backward. value and dvalue are null where the network has no value.
     float* logits = nullptr;  // [rows, policy_columns()], leading dimension logits_ld

@@ -60,6 +60,8 @@ class Mlp {
    public:
     // checkpoint: hidden outputs are kept every so many layers; 0: all.
     Workspace(const Mlp& net, int max_rows, Keep keep, int checkpoint = 0);
+    // Of such a workspace, without making it.
+    static size_t Bytes(const Mlp& net, int max_rows, Keep keep, int checkpoint = 0);
 
     // [rows, outputs of the tower], set by Forward; its leading dimension is the number of outputs.
     float* output(size_t tower) { return layers_[tower].back().y; }
@@ -89,11 +91,13 @@ class Mlp {
       int first, columns;
     };
     class Plan;
+    Workspace(int max_rows, Keep keep) : keep_(keep), max_rows_(max_rows) {}
+    Plan MakePlan(const Mlp& net, int checkpoint);
     void PlanLayer(const Mlp& net, size_t tower, size_t layer, Plan& plan);
     void ListTasks(const Mlp& net);
 
     Keep keep_;
-    int max_rows_, per_segment_, segments_, widest_ = 0;
+    int max_rows_, per_segment_ = 0, segments_ = 0, widest_ = 0;
     std::vector<float> memory_;
     std::vector<std::vector<Layer>> layers_;    // [tower][layer]
     std::vector<std::vector<GradTask>> tasks_;  // [segment]

@@ -28,10 +28,14 @@ class Mlp::Workspace::Plan {
     place.tenants.push_back(field);
   }
 
-  void Allocate(std::vector<float>* memory) {
+  size_t floats() const {
     size_t total = kAlignFloats;
     for (const auto& entry : places_) total += entry.second.floats;
-    memory->assign(total, 0.0f);
+    return total;
+  }
+
+  void Allocate(std::vector<float>* memory) {
+    memory->assign(floats(), 0.0f);
     const size_t misaligned = reinterpret_cast<uintptr_t>(memory->data()) / sizeof(float) % kAlignFloats;
     float* next = memory->data() + (kAlignFloats - misaligned) % kAlignFloats;
     for (const auto& entry : places_) {
@@ -83,18 +87,26 @@ void Mlp::Workspace::PlanLayer(const Mlp& net, size_t tower, size_t layer, Plan&
 }
 
 Mlp::Workspace::Workspace(const Mlp& net, int max_rows, Keep keep, int checkpoint)
-    : keep_(keep), max_rows_(max_rows) {
+    : Workspace(max_rows, keep) {
+  MakePlan(net, checkpoint).Allocate(&memory_);
+  ListTasks(net);
+}
+
+size_t Mlp::Workspace::Bytes(const Mlp& net, int max_rows, Keep keep, int checkpoint) {
+  return Workspace(max_rows, keep).MakePlan(net, checkpoint).floats() * sizeof(float);
+}
+
+Mlp::Workspace::Plan Mlp::Workspace::MakePlan(const Mlp& net, int checkpoint) {
   const int layers = static_cast<int>(net.layers());
   per_segment_ = checkpoint > 0 && checkpoint < layers ? checkpoint : layers;
   segments_ = (layers + per_segment_ - 1) / per_segment_;
   for (int width : net.spec_.hidden) widest_ = std::max(widest_, width);
   layers_.assign(net.towers(), std::vector<Layer>(net.layers()));
-  Plan plan(max_rows);
+  Plan plan(max_rows_);
   for (size_t tower = 0; tower < net.towers(); ++tower) {
     for (size_t layer = 0; layer < net.layers(); ++layer) PlanLayer(net, tower, layer, plan);
   }
-  plan.Allocate(&memory_);
-  ListTasks(net);
+  return plan;
 }
 
 void Mlp::Workspace::ListTasks(const Mlp& net) {

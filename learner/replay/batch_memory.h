@@ -33,6 +33,11 @@ struct ReplayBatchMemory {
     view.mask = mask.empty() ? nullptr : mask.data();
     view.next_mask = next_mask.empty() ? nullptr : next_mask.data();
   }
+  // Of such a batch.
+  static uint64_t Bytes(int rows, int ld, int actions, int outputs) {
+    const auto floats = 2 * static_cast<uint64_t>(ld) + 3 + 1 + static_cast<uint64_t>(actions);
+    return static_cast<uint64_t>(rows) * (sizeof(float) * floats + 2 * static_cast<uint64_t>(outputs));
+  }
   // A copy's view would be of the other's memory.
   ReplayBatchMemory(const ReplayBatchMemory&) = delete;
   ReplayBatchMemory& operator=(const ReplayBatchMemory&) = delete;

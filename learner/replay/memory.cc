@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "common/file_system.h"
+#include "common/resource_usage.h"
 #include "common/text.h"
 
 namespace millrace {
@@ -131,10 +132,8 @@ ReplayMemory::~ReplayMemory() {
 StatusOr<ReplayMemory> ReplayMemory::Make(uint64_t slots, uint64_t side, uint64_t available) {
   const uint64_t aligned = (slots + 63) / 64 * 64;
   const uint64_t bytes = aligned + side;
-  if (bytes > available) {
-    return absl::ResourceExhaustedError(Cat("the replay takes ", bytes, " bytes and ", available,
-                                            " are available; lower replay.capacity, or set replay.file"));
-  }
+  constexpr const char* kRemedy = "lower replay.capacity, or set replay.file";
+  MILL_RETURN_IF_ERROR(CheckMemory("the replay takes", bytes, available, kRemedy));
   ReplayMemory memory;
   void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) {

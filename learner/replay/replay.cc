@@ -96,10 +96,10 @@ StatusOr<std::unique_ptr<Replay>> Replay::Make(const ReplayOptions& options, con
   MILL_ASSIGN_OR_RETURN(const Plan plan, MakePlan(options, layout));
   const uint64_t available = options.available_memory ? options.available_memory() : AvailableMemory();
   const uint64_t both = 2 * ((options.file.empty() ? plan.slots_bytes : 0) + plan.side_bytes);
-  if (options.shadow && both > available) {
-    return absl::ResourceExhaustedError(Cat(
-        "the replay and the copy that its checkpoints are written from take ", both, " bytes and ", available,
-        " are available; lower replay.capacity, or set checkpoint.replay=false or replay.file"));
+  if (options.shadow) {
+    MILL_RETURN_IF_ERROR(CheckMemory("the replay and the copy that its checkpoints are written from take",
+                                     both, available,
+                                     "lower replay.capacity, or set checkpoint.replay=false or replay.file"));
   }
   const std::string text =
       Cat(spec.id, ": ", layout.text, ", ", plan.pages, " pages of ", plan.page_slots, " slots");

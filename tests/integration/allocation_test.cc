@@ -1,8 +1,11 @@
-// In the steady state a rollout and an update allocate nothing: malloc is replaced by one that counts.
+// In the steady state a rollout and an update allocate nothing: malloc is replaced by one that counts. And a
+// learner takes the memory that it says it takes.
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <atomic>
 #include <cstddef>
+#include <regex>
 
 #include "actor/env_pool.h"
 #include "cli/presets.h"
@@ -111,6 +114,44 @@ TEST(Allocation, GradientStepsOfSacAllocateNothing) {
   const uint64_t steps = (*learner)->optimizer_steps();
   for (int i = 0; i < 5; ++i) EXPECT_EQ(iterate(), 0);
   EXPECT_GE((*learner)->optimizer_steps(), steps + 32);
+}
+
+uint64_t BytesInUse() {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+// make(available): the figure that is refused when nothing is available is what it takes when it just
+// suffices.
+template <class Make>
+void ExpectTakesWhatItSays(const Make& make) {
+  const std::string refused(make(0).status().message());
+  std::smatch figures;
+  ASSERT_TRUE(std::regex_search(refused, figures, std::regex("take ([0-9]+) bytes and 0 are"))) << refused;
+  const uint64_t bytes = std::stoull(figures[1]);
+  EXPECT_EQ(make(bytes - 1).status().code(), absl::StatusCode::kResourceExhausted);
+  const uint64_t before = BytesInUse();
+  const auto made = make(bytes);
+  const uint64_t taken = BytesInUse() - before;
+  EXPECT_TRUE(made.ok()) << made.status();
+  EXPECT_GE(taken, bytes);
+  EXPECT_LT(taken, bytes + bytes / 100) << "something large is not counted";
+}
+
+TEST(Allocation, ALearnerTakesWhatItSays) {
+  ThreadPool threads(3);
+  RunOptions options;
+  options.policy.hidden = {1024, 40};
+  for (const uint32_t checkpoint : {0u, 1u}) {
+    options.sac.activation_checkpoint = checkpoint;
+    ExpectTakesWhatItSays([&](uint64_t available) {
+      return SacStep::Make(options, replay_testing::FeedSpec(), 3, 500, threads, available);
+    });
+  }
+  const std::vector<int> rows(20, 100);
+  ExpectTakesWhatItSays([&](uint64_t available) {
+    return PpoLearner::Make(options, replay_testing::FeedSpec(), rows, threads, available);
+  });
 }
 
 class SteadyState : public testing::TestWithParam<const char*> {};
