@@ -295,7 +295,31 @@ const BadInput kBadInputs[] = {
      "sac.max_alpha"},
     {S "sac:\n  target_entropy: -2\n",
      {},
-     "config.yaml:5: sac.target_entropy: has no effect with sac.auto_target_entropy; set that to false"},
+     "config.yaml:5: sac.target_entropy: has no effect with sac.auto_target_entropy; remove it, or set that "
+     "to false"},
+    {S "sac:\n  auto_alpha: false\n  auto_target_entropy: false\n  target_entropy: -2\n",
+     {},
+     "config.yaml:7: sac.target_entropy: has no effect without sac.auto_alpha; remove it, or set that to "
+     "true"},
+    {S "sac:\n  auto_target_entropy: false\n  target_entropy: 1e308\n",
+     {},
+     "config.yaml:6: sac.target_entropy: 1e+308 is out of range; must be between -1000000 and 1000000"},
+    {S "replay:\n  alpha: 0.7\n",
+     {},
+     "config.yaml:5: replay.alpha: has no effect without replay.prioritized; remove it, or set that to true"},
+    {S "replay:\n  prioritized: false\n  beta_end: 0.7\n",
+     {},
+     "config.yaml:6: replay.beta_end: has no effect without replay.prioritized; remove it, or set that to "
+     "true"},
+    {S "replay:\n  min_size: 5000\n",
+     {"run.steps=1300"},
+     "--set run.steps=1300: run.steps: 1300 end before the first gradient step: they give 1304 transitions, "
+     "and it waits for replay.min_size, 5000; raise run.steps to 5000 or more, or lower replay.min_size"},
+    {S "  action_repeat: 4\nrun:\n  steps: 3968\n",
+     {},
+     "config.yaml:6: run.steps: 3968 end before the first gradient step: they give 992 transitions, and it "
+     "waits for replay.min_size, 1000 (the default); raise run.steps to 4000 or more, or lower "
+     "replay.min_size"},
     {S "sac:\n  critics: 1\n",
      {},
      "config.yaml: sac.critic_subset: 2 (the default) is more than sac.critics, 1; lower sac.critic_subset "

@@ -103,6 +103,17 @@ TEST(LoadConfig, TheLargestBatchAndRatioOfSacGoTogether) {
   EXPECT_TRUE(Load(S "", {"sac.batch_size=1", "sac.updates_per_step=0.000001"}).ok());
 }
 
+// Each key is given in a run's own config.yaml, and the last update of a run may go beyond its steps.
+TEST(LoadConfig, WhatIsReadIsTaken) {
+  const auto prioritized = Load(S "replay: {prioritized: true, alpha: 0.7, beta: 0.5}\n");
+  ASSERT_TRUE(prioritized.ok()) << prioritized.status();
+  EXPECT_TRUE(Load(ToYaml(*prioritized)).ok());
+  EXPECT_TRUE(Load(S "sac: {auto_target_entropy: false, target_entropy: -2}\n").ok());
+  EXPECT_TRUE(Load(S "sac: {auto_alpha: false, alpha: 0.05, alpha_learning_rate: 0.001}\n").ok());
+  EXPECT_TRUE(Load(S "run: {steps: 993}\n").ok()) << "125 updates of 8 rows";
+  EXPECT_FALSE(Load(S "run: {steps: 992}\n").ok());
+}
+
 TEST(LoadConfig, AListMayBeEmptyWhereThatIsItsDefault) {
   const auto options = Load(S "sac:\n  critic_hidden: [32]\n", {"sac.critic_hidden=[]"});
   ASSERT_TRUE(options.ok()) << options.status();

@@ -25,6 +25,10 @@ constexpr std::array kPpoOnly = {"env.scale_reward", "env.clip_reward",     "ppo
                                  "policy.shared",    "policy.log_std_init", "learner.correction",
                                  "learner.rho_bar",  "learner.c_bar"};
 constexpr std::array kSacOnly = {"sac.", "replay.", "checkpoint.replay"};
+// Of the draws by priority. (sac.alpha_learning_rate is no such setting of automatic alpha: presets give the
+// three rates together, and alpha may be fixed over them.)
+constexpr std::array kPrioritizedOnly = {"replay.alpha", "replay.beta", "replay.beta_end",
+                                         "replay.priority_eps"};
 
 template <size_t N>
 bool Among(const std::array<const char*, N>& list, absl::string_view path) {
@@ -33,19 +37,32 @@ bool Among(const std::array<const char*, N>& list, absl::string_view path) {
   });
 }
 
+// Beside which setting this one is of no consequence, and what to do; empty: it is read.
+std::string Unread(const RunOptions& o, absl::string_view path) {
+  if (IsSac(o) ? Among(kPpoOnly, path) : Among(kSacOnly, path)) {
+    return absl::StrCat("with algorithm ", o.algorithm, "; remove it, or set algorithm to ",
+                        IsSac(o) ? "ppo" : "sac");
+  }
+  if (!o.replay.prioritized && Among(kPrioritizedOnly, path)) {
+    return "without replay.prioritized; remove it, or set that to true";
+  }
+  if (path != "sac.target_entropy") return "";
+  if (!o.sac.auto_alpha) return "without sac.auto_alpha; remove it, or set that to true";
+  if (o.sac.auto_target_entropy) return "with sac.auto_target_entropy; remove it, or set that to false";
+  return "";
+}
+
 // A run's config.yaml has every key, so only a value that differs from the default counts as a wish.
 Status CheckReadSettings(const RunOptions& o, const Origins& origins) {
   const RunOptions defaults;
   Status status;
   VisitFields(o, [&](absl::string_view path, const auto& value) {
-    if (!status.ok() || !(IsSac(o) ? Among(kPpoOnly, path) : Among(kSacOnly, path))) return;
-    const std::string key(path);
+    const std::string key(path), unread = status.ok() ? Unread(o, path) : "";
+    if (unread.empty() || !origins.Given(key)) return;
     VisitFields(defaults, [&](absl::string_view other, const auto& usual) {
       if constexpr (std::is_same_v<decltype(value), decltype(usual)>) {
-        if (other != path || value == usual || !origins.Given(key)) return;
-        status =
-            origins.Error(key, absl::StrCat("has no effect with algorithm ", o.algorithm,
-                                            "; remove it, or set algorithm to ", IsSac(o) ? "ppo" : "sac"));
+        if (other != path || value == usual) return;
+        status = origins.Error(key, absl::StrCat("has no effect ", unread));
       }
     });
   });
@@ -78,10 +95,6 @@ Status CheckAlpha(const RunOptions& o, const Origins& origins) {
         "sac.alpha",
         absl::StrCat(FormatNumber(o.sac.alpha), Whose(origins, "sac.alpha"), " is more than sac.max_alpha, ",
                      FormatNumber(o.sac.max_alpha), "; lower sac.alpha or raise sac.max_alpha"));
-  }
-  if (o.sac.auto_target_entropy && o.sac.target_entropy != 0) {
-    return origins.Error("sac.target_entropy",
-                         "has no effect with sac.auto_target_entropy; set that to false");
   }
   return absl::OkStatus();
 }
@@ -191,6 +204,21 @@ Status CheckCounts(const RunOptions& o, const Origins& origins, double ratio, do
                    "to 0, which chooses it"));
 }
 
+// A run that is done before its first gradient step is due would end without having trained. What begins with
+// an update is finished, so the last one may go beyond run.steps.
+Status CheckTrains(const RunOptions& o, const Origins& origins) {
+  const uint64_t transitions = uint64_t{o.env.rows} * o.sac.horizon, repeat = o.env.action_repeat;
+  const auto updates = [&](uint64_t of, uint64_t each) { return of / each + (of % each != 0 ? 1 : 0); };
+  const uint64_t done = updates(o.run.steps, transitions * repeat);
+  if (done >= updates(o.replay.min_size, transitions)) return absl::OkStatus();
+  return origins.Error("run.steps",
+                       absl::StrCat(o.run.steps, Whose(origins, "run.steps"),
+                                    " end before the first gradient step: they give ", done * transitions,
+                                    " transitions, and it waits for replay.min_size, ", o.replay.min_size,
+                                    Whose(origins, "replay.min_size"), "; raise run.steps to ",
+                                    o.replay.min_size * repeat, " or more, or lower replay.min_size"));
+}
+
 Status CheckRatio(const RunOptions& o, const Origins& origins) {
   const double per_insert = o.replay.samples_per_insert, updates = o.sac.updates_per_step;
   if (per_insert > 0 && updates > 0) {
@@ -240,7 +268,8 @@ Status CheckSac(const RunOptions& o, const Origins& origins) {
   MILL_RETURN_IF_ERROR(CheckAdaptiveBatch(o, origins));
   MILL_RETURN_IF_ERROR(CheckCapacity(o, origins));
   MILL_RETURN_IF_ERROR(CheckRatio(o, origins));
-  return CheckBatchInReach(o, origins);
+  MILL_RETURN_IF_ERROR(CheckBatchInReach(o, origins));
+  return CheckTrains(o, origins);
 }
 
 }  // namespace
