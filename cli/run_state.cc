@@ -40,13 +40,20 @@ Status InFile(const Checkpoint& checkpoint, const Status& status) {
   return status.ok() ? status : Status(status.code(), absl::StrCat(checkpoint.path, ": ", status.message()));
 }
 
-// Of CopyState.
-Status OtherTensor(const Checkpoint& checkpoint, const StateTensor& tensor, const Status& status) {
-  if (!absl::StartsWith(tensor.name, kReplayPrefix)) return OtherRun(checkpoint, status);
-  return absl::InvalidArgumentError(
-      absl::StrCat(checkpoint.path, ": ", status.message(),
-                   "; the checkpoint is of another replay: env.* and replay.* must be as they were; or set "
-                   "checkpoint.replay=false to go on with an empty one"));
+// A tensor of the checkpoint is missing, of another shape, or has no place: which settings made it.
+Status OtherTensor(const Checkpoint& checkpoint, absl::string_view name, const Status& status) {
+  const char* cause = nullptr;
+  if (absl::StartsWith(name, kReplayPrefix)) {
+    cause =
+        "the checkpoint is of another replay: env.* and replay.* must be as they were; or set "
+        "checkpoint.replay=false to go on with an empty one";
+  } else if (absl::StrContains(name, "/critic")) {
+    cause =
+        "the checkpoint is of other critics: algorithm, sac.critics, sac.critic_hidden, sac.layer_norm, "
+        "policy.hidden (where sac.critic_hidden is empty) and env.* must be as they were";
+  }
+  if (cause == nullptr) return OtherRun(checkpoint, status);
+  return absl::InvalidArgumentError(absl::StrCat(checkpoint.path, ": ", status.message(), "; ", cause));
 }
 
 Status CopyState(const Checkpoint& checkpoint, const StateTensor& tensor) {
@@ -54,7 +61,7 @@ Status CopyState(const Checkpoint& checkpoint, const StateTensor& tensor) {
   const NamedTensor* found = checkpoint.content.Find(tensor.name);
   if (found != nullptr && found->shape != tensor.shape) {
     return OtherTensor(
-        checkpoint, tensor,
+        checkpoint, tensor.name,
         absl::InvalidArgumentError(absl::StrCat("tensor ", tensor.name, " is ", DescribeTensor(*found))));
   }
   const auto copy = [&](auto* to) {
@@ -65,7 +72,20 @@ Status CopyState(const Checkpoint& checkpoint, const StateTensor& tensor) {
                         : tensor.f64 != nullptr ? copy(tensor.f64)
                         : tensor.i64 != nullptr ? copy(tensor.i64)
                                                 : copy(reinterpret_cast<uint8_t*>(tensor.bytes));
-  return status.ok() ? status : OtherTensor(checkpoint, tensor, status);
+  return status.ok() ? status : OtherTensor(checkpoint, tensor.name, status);
+}
+
+// Fewer critics, or none with a normalisation, find all their own tensors in the checkpoint of more.
+Status CheckNoWeightsLeft(const Checkpoint& checkpoint, const std::vector<StateTensor>& state) {
+  for (const NamedTensor& tensor : checkpoint.content.tensors) {
+    if (!absl::StartsWith(tensor.name, "weights/")) continue;
+    const auto same = [&](const StateTensor& own) { return own.name == tensor.name; };
+    if (std::any_of(state.begin(), state.end(), same)) continue;
+    return OtherTensor(
+        checkpoint, tensor.name,
+        absl::InvalidArgumentError(absl::StrCat("tensor ", tensor.name, " has no place in this network")));
+  }
+  return absl::OkStatus();
 }
 
 NamedTensor View(const StateTensor& tensor) {
@@ -248,7 +268,9 @@ Status RunState::Restore(const Checkpoint& checkpoint, const RunOptions& options
     MILL_RETURN_IF_ERROR(InFile(checkpoint, learner.ResizeState(tensor.name, tensor.shape[0])));
   }
   const bool replay = HasReplay(checkpoint);  // without one it begins empty
-  for (const StateTensor& tensor : learner.State()) {
+  const std::vector<StateTensor> state = learner.State();
+  MILL_RETURN_IF_ERROR(CheckNoWeightsLeft(checkpoint, state));
+  for (const StateTensor& tensor : state) {
     if (!replay && absl::StartsWith(tensor.name, kReplayPrefix)) continue;
     MILL_RETURN_IF_ERROR(CopyState(checkpoint, tensor));
   }
@@ -277,7 +299,9 @@ Status RunState::Restore(const Checkpoint& checkpoint, const RunOptions& options
 }
 
 Status RestoreWeights(const Checkpoint& checkpoint, Learner& learner) {
-  for (const StateTensor& tensor : learner.State()) {
+  const std::vector<StateTensor> state = learner.State();
+  MILL_RETURN_IF_ERROR(CheckNoWeightsLeft(checkpoint, state));
+  for (const StateTensor& tensor : state) {
     if (tensor.warm) MILL_RETURN_IF_ERROR(CopyState(checkpoint, tensor));
   }
   return InFile(checkpoint, learner.Loaded(0, 0));

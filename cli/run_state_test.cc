@@ -237,6 +237,44 @@ TEST(RunState, TheReplayMayComeBackToARunThatWentOnWithoutIt) {
   EXPECT_TRUE(HasReplay(save(with, *second)));
 }
 
+// Fewer critics find all their tensors among those of more; they are refused as more are.
+TEST(RunState, CriticsOfOtherSettingsAreRefusedWithThoseSettings) {
+  const auto make = [](const std::string& setting) {
+    const std::vector<std::string> overrides = {"run.threads=1", "policy.hidden=[8]", "sac.critics=3",
+                                                setting};
+    const auto options = LoadPresetOrFile("pendulum-sac", overrides);
+    EXPECT_TRUE(options.ok()) << options.status();
+    auto made = Trainer::Make(*options);
+    EXPECT_TRUE(made.ok()) << made.status();
+    return *std::move(made);
+  };
+  const std::string plain = "sac.layer_norm=false", norm = "sac.layer_norm=true";
+  PosixFileSystem fs;
+  const std::string dir = absl::StrCat(testing::TempDir(), "run-state-", getpid(), "-critics");
+  for (const auto& [before, after] : {std::pair<std::string, std::string>{plain, "sac.critics=2"},
+                                      {plain, "sac.critics=4"},
+                                      {plain, norm},
+                                      {norm, plain},
+                                      {plain, "sac.critic_hidden=[9]"},
+                                      {plain, "sac.critic_hidden=[8,8]"}}) {
+    SCOPED_TRACE(absl::StrCat(before, " -> ", after));
+    std::filesystem::remove_all(dir);
+    auto store = CheckpointStore::Open(fs, dir);
+    const auto from = make(before), to = make(after);
+    const auto path =
+        from->state().WithCheckpoint(from->options(), from->learner(), from->source(),
+                                     [&](const CheckpointData& data) { return store->Save(1, data); });
+    ASSERT_TRUE(path.ok()) << path.status();
+    const auto checkpoint = LoadCheckpoint(fs, *path);
+    for (const Status& status : {to->state().Restore(*checkpoint, to->options(), to->learner(), to->source()),
+                                 RestoreWeights(*checkpoint, to->learner())}) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr("sac.critics, sac.critic_hidden, sac.layer_norm"));
+    }
+  }
+  std::filesystem::remove_all(dir);
+}
+
 TEST(RunState, APoolRefusesGroupsThatAreNotInStep) {
   ThreadPool threads(1);
   auto pool = PoolSource::Make(Small(), threads);
