@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -34,7 +35,9 @@ struct Policy {
     net.Initialize(seed, options.policy, parameters.data());
     net.PackAll(parameters.data(), packed.data(), false);
   }
-  PolicyView view() const { return {&net, &encoder, parameters.data(), packed.data(), 7}; }
+  PolicyView view(uint64_t version = 0) const {
+    return {&net, &encoder, parameters.data(), packed.data(), version};
+  }
   ActorCritic net;
   ObsEncoder encoder;
   std::vector<float> parameters, packed;
@@ -102,7 +105,7 @@ TEST(PolicyRunner, TheFirstStepsAreUniformWhateverThePolicyOrTheThreads) {
     const Policy policy(pool->spec(), options, static_cast<uint64_t>(thread_count));
     pool->Collect(policy.view(), 0);
     EXPECT_NEAR(pool->segments()[0].log_prob()[0], -std::log(4.0), 1e-6);
-    EXPECT_EQ(pool->segments()[0].policy_version()[0], 7u);
+    EXPECT_EQ(pool->segments()[0].policy_version()[0], 0u);
     const auto actions = ActionsOf(*pool);
     if (first.empty()) first = actions;
     std::set<float> different;
@@ -120,9 +123,28 @@ TEST(PolicyRunner, TheFirstStepsAreUniformWhateverThePolicyOrTheThreads) {
       }
     }
     EXPECT_EQ(different.size(), 7u * 4u);
-    pool->Collect(policy.view(), kHorizon);  // none of these
+    pool->Collect(policy.view(1), kHorizon);  // none of these
     EXPECT_NE(pool->segments()[0].log_prob()[0], pool->segments()[0].log_prob()[1]);
+    EXPECT_EQ(pool->segments()[0].policy_version()[0], 1u);
   }
+}
+
+// An actor of async mode begins its rows at step 0 whenever it comes.
+TEST(PolicyRunner, UniformStepsAreOverWhereTheRunIsPastThem) {
+  ThreadPool threads(1);
+  const RunOptions options = Sac("Pendulum-v1", 3, 3);
+  const auto pool = MakePool(options, threads, 2 * kHorizon);
+  const Policy policy(pool->spec(), options);
+  const auto uniform = [&](uint64_t version, uint64_t first_step) {
+    pool->Collect(policy.view(version), first_step);
+    const SegmentView& s = pool->segments()[0];
+    return std::all_of(s.log_prob(), s.log_prob() + s.layout().samples(),
+                       [](float p) { return std::fabs(p + std::log(4.0f)) < 1e-6f; });
+  };
+  EXPECT_TRUE(uniform(0, 0));
+  EXPECT_TRUE(uniform(1, kHorizon));
+  EXPECT_TRUE(uniform(1, 5 * kHorizon)) << "the actor is ahead of the others";
+  EXPECT_FALSE(uniform(2, 0));
 }
 
 TEST(PolicyRunner, StepsCountOverAllRows) {

@@ -24,10 +24,11 @@ SegmentCollector::Result SegmentCollector::Collect(RowGroup& group, const Segmen
     const bool timed = t % kTimedEvery == 0;
     const Clock::time_point begin = timed ? Clock::now() : Clock::time_point();
     const uint64_t step = keys.first_step + static_cast<uint64_t>(t);
+    const uint64_t of_run = view.version * static_cast<uint64_t>(steps) + static_cast<uint64_t>(t);
     runner_.Act(view, next, t, {keys.seed, Purpose::kAction, group.first_row(), step},
-                keys.deterministic      ? PolicyRunner::How::kMode
-                : step < uniform_steps_ ? PolicyRunner::How::kUniform
-                                        : PolicyRunner::How::kSample);
+                keys.deterministic        ? PolicyRunner::How::kMode
+                : of_run < uniform_steps_ ? PolicyRunner::How::kUniform
+                                          : PolicyRunner::How::kSample);
     if (timed) {
       result.inference_seconds +=
           std::chrono::duration<double>(Clock::now() - begin).count() * std::min(kTimedEvery, steps - t);

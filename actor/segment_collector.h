@@ -11,8 +11,10 @@ namespace millrace {
 
 class SegmentCollector {
  public:
-  // For groups of at most max_rows rows of this spec. A row's first `uniform_steps` agent steps are acted
-  // uniformly at random.
+  // For groups of at most max_rows rows of this spec. While the run is no further than `uniform_steps` agent
+  // steps of each row, they are acted uniformly at random. How far it is, the policy's version tells: each
+  // update behind it took a segment of every row. So the actors of async mode, which have rows of their own,
+  // count together, and one that comes later does not begin anew.
   SegmentCollector(const ActorCritic& net, const EnvSpec& spec, int max_rows, uint64_t uniform_steps = 0)
       : runner_(net, spec, max_rows), uniform_steps_(uniform_steps) {}
 
