@@ -1,6 +1,10 @@
 // millrace: the one program. Parses the command line and hands over to a command.
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <new>
 #include <variant>
 
 #include "cli/args.h"
@@ -8,8 +12,22 @@
 #include "common/cpu_check.h"
 #include "common/overloaded.h"
 
+namespace {
+
+// What `new` calls in its need, in any thread, where an exception that nobody awaits would end in an abort.
+// Allocates nothing, and destroys nothing: a run's folder is as after a kill, so it can be resumed.
+[[noreturn]] void EndOutOfMemory() {
+  constexpr char kText[] =
+      "millrace: out of memory; give the program more, or take smaller batches, networks or fewer env.rows\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kText, sizeof(kText) - 1);
+  std::_Exit(millrace::kExitFailed);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace millrace;
+  std::set_new_handler(EndOutOfMemory);
   const auto started = std::chrono::steady_clock::now();
   if (const Status cpu = CheckCpu(); !cpu.ok()) return Report(cpu);
   const StatusOr<Command> command = ParseArgs(argc, argv);

@@ -33,8 +33,10 @@ struct Result {
 // A child process whose output is read to its end. Killed where a test is through before it is.
 class Program {
  public:
-  // `file_limit`: the largest file it may write, in bytes; what a full disk is like.
-  explicit Program(const std::string& arguments, rlim_t file_limit = RLIM_INFINITY) {
+  // `file_limit`: the largest file it may write, in bytes; what a full disk is like. `memory_limit`: its
+  // address space, in bytes.
+  explicit Program(const std::string& arguments, rlim_t file_limit = RLIM_INFINITY,
+                   rlim_t memory_limit = RLIM_INFINITY) {
     std::vector<std::string> words = {MILLRACE_BINARY};
     for (auto word : absl::StrSplit(arguments, ' ', absl::SkipEmpty())) words.emplace_back(word);
     int fds[2];
@@ -46,6 +48,8 @@ class Program {
       signal(SIGXFSZ, SIG_IGN);
       const rlimit limit = {file_limit, file_limit};
       setrlimit(RLIMIT_FSIZE, &limit);
+      const rlimit memory = {memory_limit, memory_limit};
+      setrlimit(RLIMIT_AS, &memory);
       std::vector<char*> argv;
       for (std::string& word : words) argv.push_back(word.data());
       argv.push_back(nullptr);

@@ -365,6 +365,33 @@ TEST(Program, BadInputExitsWith2AndSaysWhatToDo) {
   }
 }
 
+TEST(Program, ABatchThatNoMachineHoldsIsRefusedWithItsBytes) {
+  const std::string dir = FreshDir("large");
+  const Result result = Mill(
+      "train pendulum-sac --set replay.capacity=1048576 --set sac.batch_size=1048576 --set "
+      "sac.updates_per_step=0.5 --set policy.hidden=[65536] --set sac.critics=64 --run " +
+      dir);
+  EXPECT_EQ(result.code, 3) << result.output;
+  EXPECT_THAT(result.output,
+              testing::ContainsRegex("activations of a batch take [0-9]+ bytes and [0-9]+ are"));
+  EXPECT_THAT(result.output, HasSubstr("a smaller policy.hidden, sac.critics or sac.batch_size needs less"));
+  EXPECT_FALSE(stdfs::exists(dir));
+}
+
+#ifndef MILLRACE_SANITIZED  // sanitizers need an address space of terabytes
+// Of an address space the system says nothing before it is used up.
+TEST(Program, WhereMemoryEndsItSaysSo) {
+  const Result result = Program(
+                            "train pendulum-sac --threads 1 --set replay.capacity=1048576 --set "
+                            "sac.batch_size=1048576 --set sac.updates_per_step=0.5 --run " +
+                                FreshDir("no-memory"),
+                            RLIM_INFINITY, rlim_t{1} << 30)
+                            .Finish();
+  EXPECT_EQ(result.code, 3) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("millrace: out of memory; give the program more"));
+}
+#endif
+
 TEST(Program, ListsEnvironmentsPresetsAndWorks) {
   EXPECT_THAT(Mill("envs").output, HasSubstr("MountainCarContinuous-v0"));
   EXPECT_GE(Json::parse(Mill("envs --json").output).size(), 7u);
