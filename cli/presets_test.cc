@@ -38,8 +38,8 @@ std::string Write(const std::string& name, const std::string& text) {
 }
 
 TEST(Presets, AreThereInOrder) {
-  EXPECT_THAT(Names(), testing::IsSupersetOf({"acrobot", "breakout", "cartpole", "deep-critic-sac",
-                                              "mountaincar", "mountaincar-continuous",
+  EXPECT_THAT(Names(), testing::IsSupersetOf({"acrobot", "breakout", "cartpole", "cartpole-sac",
+                                              "deep-critic-sac", "mountaincar", "mountaincar-continuous",
                                               "mountaincar-continuous-sac", "pendulum", "pendulum-sac"}));
   const std::vector<std::string> names = Names();
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
@@ -66,10 +66,12 @@ TEST(Presets, HaveASummaryOfOneLine) {
 TEST(Presets, MistypedNameIsAnsweredWithTheNearest) {
   EXPECT_EQ(LoadPresetOrFile("cartpol", {}).status().message(),
             "cartpol: no such preset or file; did you mean cartpole? (presets: acrobot, breakout, cartpole, "
-            "deep-critic-sac, mountaincar, mountaincar-continuous, mountaincar-continuous-sac, pendulum, "
+            "cartpole-sac, deep-critic-sac, mountaincar, mountaincar-continuous, mountaincar-continuous-sac, "
+            "pendulum, "
             "pendulum-sac)");
   EXPECT_EQ(FindPreset("zzz").status().message(),
-            "zzz: no such preset (presets: acrobot, breakout, cartpole, deep-critic-sac, mountaincar, "
+            "zzz: no such preset (presets: acrobot, breakout, cartpole, cartpole-sac, deep-critic-sac, "
+            "mountaincar, "
             "mountaincar-continuous, mountaincar-continuous-sac, pendulum, pendulum-sac)");
   EXPECT_FALSE(LoadPresetOrFile("", {}).ok());
 }
