@@ -27,6 +27,16 @@ double Seconds(Clock::time_point t) {
   return std::chrono::duration<double>(t.time_since_epoch()).count();
 }
 
+// Of a run that goes on at `steps` without what its replay held.
+std::string EmptyReplayNote(const RunOptions& options, uint64_t steps) {
+  const uint64_t left = options.run.steps - std::min(options.run.steps, steps);
+  const bool idle = left > 0 && left / options.env.action_repeat < options.replay.min_size;
+  return absl::StrCat("the replay begins empty (",
+                      options.checkpoint.replay ? "the checkpoint has none" : "checkpoint.replay is false",
+                      "): the run is not bit exact from here on",
+                      idle ? ", and its last steps are too few for a gradient step (replay.min_size)" : "");
+}
+
 constexpr auto kCheckpointInterval = std::chrono::seconds(60);  // however long an update takes
 
 }  // namespace
@@ -115,9 +125,7 @@ Status TrainSession::PrepareResumed() {
   checkpointed_update_ = trainer_->learner().updates();
   Say(absl::StrCat("resumed from ", latest->path, " at ", trainer_->state().steps, " steps"));
   if (IsSac(options_) && !(options_.checkpoint.replay && HasReplay(*latest))) {
-    Say(absl::StrCat("the replay begins empty (",
-                     options_.checkpoint.replay ? "the checkpoint has none" : "checkpoint.replay is false",
-                     "): the run is not bit exact from here on"));
+    Say(EmptyReplayNote(options_, trainer_->state().steps));
   }
   return absl::OkStatus();
 }

@@ -96,6 +96,15 @@ TEST(Program, KilledAndResumedWithItsReplayEqualsARunThatNeverStopped) {
               Tensors(killed + "/checkpoints/update-000000900.safetensors"));
 }
 
+TEST(Program, AResumedRunThatCannotFillItsReplayAgainSaysSo) {
+  const std::string dir = FreshDir("empty-replay"), idle = "too few for a gradient step";
+  ASSERT_EQ(
+      Mill("train pendulum-sac --set replay.min_size=50 --set sac.batch_size=8 --steps 60 --run " + dir).code,
+      0);
+  EXPECT_THAT(Mill("train --resume " + dir + " --steps 109").output, HasSubstr(idle));
+  EXPECT_THAT(Mill("train --resume " + dir + " --steps 159").output, testing::Not(HasSubstr(idle)));
+}
+
 TEST(Program, AFullDiskEndsARunWhoseCheckpointsAreWrittenBeside) {
   const std::string dir = FreshDir("full-sac");
   ASSERT_EQ(Mill(kEndlessSac + "--steps 200 --run " + dir).code, 0);
