@@ -303,11 +303,18 @@ void SacStep::EachTowersBlock(const F& f) {
   });
 }
 
+// f(block); `alone`: by this thread, for what takes less time than the threads need to meet.
+template <class F>
+void SacStep::EachBlock(bool alone, const F& f) {
+  for (int block = 0; alone && block < blocks_; ++block) f(block);
+  if (!alone) threads_.ParallelFor(blocks_, [&](int block, int) { f(block); });
+}
+
 void SacStep::RunCriticRows(SideWork* side) {
   const auto own = [&](int worker) -> Worker& { return *workers_[static_cast<size_t>(worker)]; };
   threads_.ParallelFor(blocks_, [&](int block, int worker) { NextPolicy(block, own(worker)); });
   EachTowersBlock([&](size_t tower, int block, Worker& worker) { TargetValues(tower, block, worker); });
-  threads_.ParallelFor(blocks_, [&](int block, int) { TargetOf(RowsOf(block)); });
+  EachBlock(action_dims_ > 0, [&](int block) { TargetOf(RowsOf(block)); });
   const int updates = towers() * blocks_, beside = side != nullptr ? side->tasks() : 0;
   // In turns, so that each thread's share has some of both.
   threads_.ParallelFor(2 * std::max(updates, beside), [&](int task, int worker) {
@@ -317,13 +324,13 @@ void SacStep::RunCriticRows(SideWork* side) {
     }
     if (task % 2 == 1 && i < beside) side->Run(i, worker);
   });
-  for (int block = 0; block < blocks_; ++block) RunSerial<CriticLoss>(CriticLossOf(block));
+  EachBlock(true, [&](int block) { RunSerial<CriticLoss>(CriticLossOf(block)); });
 }
 
 void SacStep::RunPolicyRows() {
-  threads_.ParallelFor(blocks_, [&](int block, int) { PolicyForward(block); });
+  EachBlock(false, [&](int block) { PolicyForward(block); });
   EachTowersBlock([&](size_t tower, int block, Worker&) { PolicyValues(tower, block); });
-  threads_.ParallelFor(blocks_, [&](int block, int) { PolicyLosses(block); });
+  EachBlock(action_dims_ > 0, [&](int block) { PolicyLosses(block); });
   if (only_least_) {
     ListLeast();
     EachTowersBlock(
@@ -331,7 +338,7 @@ void SacStep::RunPolicyRows() {
   } else if (action_dims_ > 0) {
     EachTowersBlock([&](size_t tower, int block, Worker&) { ActionGradients(tower, block); });
   }
-  threads_.ParallelFor(blocks_, [&](int block, int) { PolicyBackward(block); });
+  EachBlock(false, [&](int block) { PolicyBackward(block); });
 }
 
 SacStepResult SacStep::Run(uint64_t step, const ReplayBatch& batch, float* td_abs, SideWork* side) {

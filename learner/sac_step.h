@@ -130,6 +130,8 @@ class SacStep {
   int towers() const { return static_cast<int>(critics_.towers()); }
   template <class F>
   void EachTowersBlock(const F& f);
+  template <class F>
+  void EachBlock(bool alone, const F& f);
   void NextPolicy(int block, Worker& worker);
   void TargetValues(size_t tower, int block, Worker& worker);
   void TargetOf(Mlp::Rows rows);
