@@ -14,6 +14,7 @@
 #include "cli/run_state.h"
 #include "cli/stop_signal.h"
 #include "common/config/config.h"
+#include "common/row_groups.h"
 
 namespace millrace {
 namespace {
@@ -160,6 +161,13 @@ Status TrainSession::CheckSameCourse(const Checkpoint& checkpoint) const {
   if (before.mode != options_.mode) {
     const auto name = [](RunMode mode) { return mode == RunMode::kSync ? "sync" : "async"; };
     return refuse("mode", name(before.mode), name(options_.mode));
+  }
+  if (IsSac(options_) && before.checkpoint.replay && options_.checkpoint.replay &&
+      before.actors.processes != options_.actors.processes && KnownRows(before) != KnownRows(options_)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("actors.processes: the saved replay is laid out for the rows of ",
+                     before.actors.processes, ", not of ", options_.actors.processes,
+                     "; keep that, or begin with an empty replay by --set checkpoint.replay=false"));
   }
   return absl::OkStatus();
 }

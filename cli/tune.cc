@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/human.h"
 #include "common/status.h"
 
@@ -76,13 +77,13 @@ std::string Comparison(const BatchTuning& tuning) {
 std::string Edge(const BatchTuning& tuning) {
   const size_t knee = KneeSize(tuning.sizes);
   const uint32_t batch = tuning.sizes[knee].batch;
-  if (tuning.sizes.size() > 1 && knee + 1 == tuning.sizes.size()) {
+  if (knee + 1 == tuning.sizes.size() && knee > 0 && !tuning.larger.empty()) {
     return absl::StrCat("It is the largest size measured, and larger ones may be faster still:\n  --sizes ",
-                        batch, ",", uint64_t{batch} * 2, ",", uint64_t{batch} * 4, "\n");
+                        batch, ",", absl::StrJoin(tuning.larger, ","), "\n");
   }
-  if (knee == 0 && batch > 1) {
+  if (knee == 0 && !tuning.smaller.empty()) {
     return absl::StrCat("It is the smallest size measured, and a smaller one may do as well:\n  --sizes ",
-                        std::max(1u, batch / 4), ",", std::max(1u, batch / 2), ",", batch, "\n");
+                        absl::StrJoin(tuning.smaller, ","), ",", batch, "\n");
   }
   return "";
 }

@@ -29,6 +29,8 @@ struct BatchTuning {
   int threads = 1;
   std::string cpu_kernels;       // of the matrix products
   std::vector<TunedSize> sizes;  // rising; at least one
+  // Beyond these, what else the configuration allows; rising.
+  std::vector<uint32_t> smaller, larger;
 };
 
 // The setting that holds the samples of a gradient step.

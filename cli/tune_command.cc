@@ -33,6 +33,17 @@ StatusOr<std::vector<uint32_t>> ChooseSizes(const TuneCommand& command, const Ru
   return sizes;
 }
 
+// Of these sizes, those that the configuration allows.
+std::vector<uint32_t> Allowed(const RunOptions& options, std::initializer_list<uint64_t> sizes) {
+  std::vector<uint32_t> allowed;
+  for (const uint64_t size : sizes) {
+    const auto batch = static_cast<uint32_t>(size);
+    if (size > 0 && size <= UINT32_MAX && Validate(WithBatchSize(options, batch)).ok())
+      allowed.push_back(batch);
+  }
+  return allowed;
+}
+
 Status TuneBatch(const TuneCommand& command) {
   const std::string& source = command.train.source;
   MILL_ASSIGN_OR_RETURN(const RunOptions options, LoadPresetOrFile(source, command.train.Overrides()));
@@ -41,8 +52,14 @@ Status TuneBatch(const TuneCommand& command) {
   MILL_ASSIGN_OR_RETURN(const auto group, RowGroup::Make(options.env, options.run.seed, 0, 1));
   MILL_RETURN_IF_ERROR(ValidateForEnv(options, group->spec()));
   ThreadPool threads(static_cast<int>(options.run.threads > 0 ? options.run.threads : AvailableCpus()));
-  BatchTuning tuning{source, BatchSetting(options), BatchSize(options), threads.threads(), CpuKernelSet(),
-                     {}};
+  BatchTuning tuning{source,
+                     BatchSetting(options),
+                     BatchSize(options),
+                     threads.threads(),
+                     CpuKernelSet(),
+                     {},
+                     Allowed(options, {sizes.front() / 4, sizes.front() / 2}),
+                     Allowed(options, {uint64_t{sizes.back()} * 2, uint64_t{sizes.back()} * 4})};
   if (!command.json) {
     std::printf("%s: %s at %zu sizes, %d threads, %s; about %s\n\n", source.c_str(), tuning.setting.c_str(),
                 sizes.size(), tuning.threads, tuning.cpu_kernels.c_str(),

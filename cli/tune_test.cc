@@ -18,7 +18,7 @@ using testing::Not;
 
 // Samples/s of sizes 8, 16, ...
 BatchTuning Tuning(const std::vector<double>& samples_per_second, uint32_t configured) {
-  BatchTuning tuning{"some-preset", "sac.batch_size", configured, 2, "avx2", {}};
+  BatchTuning tuning{"some-preset", "sac.batch_size", configured, 2, "avx2", {}, {}, {}};
   uint32_t batch = 8;
   for (const double rate : samples_per_second) {
     tuning.sizes.push_back({batch, rate / batch, rate, 0.02});
@@ -78,14 +78,18 @@ TEST(Tune, AProposalOfThePresentSizeSaysSo) {
 }
 
 TEST(Tune, AProposalAtAnEndOfTheSizesSaysSo) {
-  EXPECT_THAT(ToText(Tuning({100, 200, 400}, 16)),
+  BatchTuning last = Tuning({100, 200, 400}, 16), first = Tuning({950, 1000, 400}, 16);
+  EXPECT_THAT(ToText(last), Not(HasSubstr("size measured"))) << "no other is allowed";
+  EXPECT_THAT(ToText(first), Not(HasSubstr("size measured")));
+  last.larger = {64, 128};
+  first.smaller = {2, 4};
+  EXPECT_THAT(ToText(last),
               HasSubstr("It is the largest size measured, and larger ones may be faster still:\n"
                         "  --sizes 32,64,128\n"));
-  EXPECT_THAT(ToText(Tuning({950, 1000, 400}, 16)),
-              HasSubstr("It is the smallest size measured, and a smaller one may do as well:\n"
-                        "  --sizes 2,4,8\n"));
+  EXPECT_THAT(ToText(first), HasSubstr("It is the smallest size measured, and a smaller one may do as well:\n"
+                                       "  --sizes 2,4,8\n"));
   EXPECT_THAT(ToText(Tuning({400, 1000, 900}, 16)), Not(HasSubstr("size measured")));
-  EXPECT_THAT(ToText(Tuning({1000}, 8)), Not(HasSubstr("the largest size")));
+  EXPECT_TRUE(nlohmann::json::parse(ToJson(last))["at_edge"].get<bool>());
 }
 
 TEST(Tune, TextHasTheTableTheRuleAndTheFlag) {

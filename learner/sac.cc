@@ -31,7 +31,8 @@ uint64_t Sum(const std::vector<int>& rows) {
   return sum;
 }
 
-// Transitions that one Update adds at most.
+// Transitions that one Update adds, where it is of as many segments as there can be; a few more where row
+// groups differ in size.
 uint64_t InsertBlock(const RunOptions& options, const std::vector<int>& group_rows) {
   const uint64_t segments = MostSegments(options), usual = group_rows.size();
   return (Sum(group_rows) * options.sac.horizon * segments + usual - 1) / usual;
@@ -39,8 +40,10 @@ uint64_t InsertBlock(const RunOptions& options, const std::vector<int>& group_ro
 
 // Twice what an Update's own transitions make due, and one, is what the limiter's own band asks for.
 uint64_t MostSteps(const RunOptions& options, uint64_t inserts) {
-  return std::max(kMostOwed, 1 + 2 * static_cast<uint64_t>(
-                                         std::ceil(static_cast<double>(inserts) * UpdatesPerStep(options))));
+  const SacSection& sac = options.sac;
+  const double samples = static_cast<double>(inserts) * UpdatesPerStep(options) * sac.batch_size;
+  const uint32_t of_step = sac.batch_max > 0 ? sac.batch_max : sac.batch_size;
+  return std::max(kMostOwed, 1 + 2 * static_cast<uint64_t>(std::ceil(samples / of_step)));
 }
 
 StatusOr<RateLimiter> MakeLimiter(const RunOptions& options, uint64_t inserts) {

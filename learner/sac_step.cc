@@ -303,9 +303,12 @@ void SacStep::EachTowersBlock(const F& f) {
   });
 }
 
-// f(block); `alone`: by this thread, for what takes less time than the threads need to meet.
+// f(block). `small`: some microseconds a block, so that few of them are done before the threads would have
+// met.
 template <class F>
-void SacStep::EachBlock(bool alone, const F& f) {
+void SacStep::EachBlock(bool small, const F& f) {
+  constexpr int kFew = 8;
+  const bool alone = small && blocks_ <= kFew;
   for (int block = 0; alone && block < blocks_; ++block) f(block);
   if (!alone) threads_.ParallelFor(blocks_, [&](int block, int) { f(block); });
 }
@@ -316,13 +319,12 @@ void SacStep::RunCriticRows(SideWork* side) {
   EachTowersBlock([&](size_t tower, int block, Worker& worker) { TargetValues(tower, block, worker); });
   EachBlock(action_dims_ > 0, [&](int block) { TargetOf(RowsOf(block)); });
   const int updates = towers() * blocks_, beside = side != nullptr ? side->tasks() : 0;
-  // In turns, so that each thread's share has some of both.
-  threads_.ParallelFor(2 * std::max(updates, beside), [&](int task, int worker) {
-    const int i = task / 2;
-    if (task % 2 == 0 && i < updates) {
-      CriticUpdate(static_cast<size_t>(i / blocks_), i % blocks_, own(worker));
-    }
-    if (task % 2 == 1 && i < beside) side->Run(i, worker);
+  // The gathers spread among the updates, so that each thread's share has some of both.
+  const int64_t most = std::max(updates, beside);
+  threads_.ParallelFor(static_cast<int>(most), [&](int task, int worker) {
+    if (task < updates) CriticUpdate(static_cast<size_t>(task / blocks_), task % blocks_, own(worker));
+    const auto end = static_cast<int>((task + 1) * beside / most);
+    for (auto i = static_cast<int>(task * beside / most); i < end; ++i) side->Run(i, worker);
   });
   EachBlock(true, [&](int block) { RunSerial<CriticLoss>(CriticLossOf(block)); });
 }

@@ -44,7 +44,7 @@ namespace millrace {
 // discrete soft actor-critic" (2021), lower it as training goes on; here it is low from the start.
 inline constexpr double kSacDiscreteTarget = 0.6;
 
-// Independent tasks that run beside the critics' forward passes of a step: the next batch's assembly.
+// Independent tasks that run beside the critics' updates in a step: the next batch's assembly.
 class SideWork {
  public:
   virtual ~SideWork() = default;
@@ -131,7 +131,7 @@ class SacStep {
   template <class F>
   void EachTowersBlock(const F& f);
   template <class F>
-  void EachBlock(bool alone, const F& f);
+  void EachBlock(bool small, const F& f);
   void NextPolicy(int block, Worker& worker);
   void TargetValues(size_t tower, int block, Worker& worker);
   void TargetOf(Mlp::Rows rows);

@@ -171,7 +171,7 @@ void SacStep::PolicyValues(size_t tower, int block) {
 void SacStep::PolicyLosses(int block) {
   const Mlp::Rows rows = RowsOf(block);
   if (action_dims_ == 0) return DiscretePolicy(block, rows);
-  for (size_t tower = 0; tower < critics_.towers(); ++tower) {
+  for (size_t tower = 0; only_least_ && tower < critics_.towers(); ++tower) {
     std::fill_n(daction_ + tower * At(max_batch_, action_dims_) + At(rows.first, action_dims_),
                 At(rows.count, action_dims_), 0.0f);
   }
@@ -216,9 +216,8 @@ void SacStep::ActionGradients(size_t tower, int block) {
 // The same through those rows alone that have a gradient, brought together: with two critics that is half of
 // the work. The others' gradients are zero already. A block is as many of the listed rows.
 void SacStep::LeastActionGradients(size_t tower, int block, Worker& worker) {
-  const int all = least_rows_[tower], blocks = (all + kSacBlockRows - 1) / kSacBlockRows;
-  if (block >= blocks) return;
-  const int first = all * block / blocks, count = all * (block + 1) / blocks - first;
+  const int first = block * kSacBlockRows, count = std::min(kSacBlockRows, least_rows_[tower] - first);
+  if (count <= 0) return;
   const int32_t* rows = least_.data() + At(static_cast<int>(tower), max_batch_) + first;
   const float* dq = dq_ + tower * q_stride_;
   Mlp::Workspace& w = *worker.least;

@@ -227,6 +227,23 @@ TEST(SacLearner, AnUpdateOfMoreSegmentsMakesALargerBatch) {
   EXPECT_EQ(StateOf(*many)["statistics/observation"], StateOf(*one)["statistics/observation"]);
 }
 
+// Gradient steps of an update are bounded; small batches need many, and the ratio is kept all the same.
+TEST(SacLearner, BatchesFarBelowTheConfiguredSizeKeepTheRatio) {
+  ThreadPool threads(1);
+  RunOptions options = AdaptiveOptions(4, 8);
+  options.sac.batch_size = 64;
+  options.sac.updates_per_step = 40;
+  const auto learner = Make(options, threads);
+  Feeds feeds;
+  for (int i = 0; i < 6; ++i) {
+    const auto report = learner->Update(feeds.Next(), 0);
+    ASSERT_TRUE(report.ok()) << report.status();
+    if (i < 4) continue;  // until there is enough to draw from
+    EXPECT_GT(report->minibatches, 2000);
+    EXPECT_LT(learner->limiter().SamplesAllowed(), 8u);
+  }
+}
+
 TEST(SacLearner, TheLagOfABatchIsReportedInModeAsync) {
   ThreadPool threads(1);
   for (const RunMode mode : {RunMode::kSync, RunMode::kAsync}) {

@@ -238,8 +238,9 @@ Status CheckRatio(const RunOptions& o, const Origins& origins) {
                                                  " transitions drawn for each one added; from "
                                                  "1e-06 to 1e+11 are possible"));
   }
-  const double inserts = static_cast<double>(o.env.rows) * o.sac.horizon * ratio *
-                         (static_cast<double>(MostSegments(o)) / Groups(o));
+  // As the limiter counts them: in whole transitions.
+  const double inserts = ratio * std::ceil(static_cast<double>(o.env.rows) * o.sac.horizon *
+                                           static_cast<double>(MostSegments(o)) / Groups(o));
   MILL_RETURN_IF_ERROR(CheckCounts(o, origins, ratio, inserts));
   // A side may go on while the ratio stays within the band: a band below one batch of either stops both.
   const double batch = std::max(o.sac.batch_size, o.sac.batch_max);

@@ -155,13 +155,14 @@ StatusOr<ReplayMemory> ReplayMemory::MapFile(const std::string& path, const std:
   const FileHead head = HeadOf(layout, kHeadBytes + slots);
   constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC;
   int fd = ::open(path.c_str(), kFlags | O_EXCL, 0644);
-  if (fd >= 0) memory.made_ = path;
+  const bool made = fd >= 0;
   if (fd < 0 && errno == EEXIST) fd = ::open(path.c_str(), kFlags, 0644);
   if (fd < 0) return Unusable(errno, "open", path);
   memory.file_lock_ = fd;
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     return absl::AbortedError(Cat("replay.file ", path, " is in use by another run; name another path"));
   }
+  if (made) memory.made_ = path;
   struct stat info {};
   if (::fstat(fd, &info) != 0) return Unusable(errno, "look at", path);
   const auto size = static_cast<uint64_t>(info.st_size);
