@@ -196,7 +196,12 @@ class WeightsServiceGrpc::Impl final : public RawService {
   // Adds it before it asks for the newest weights, so that none published meanwhile is missed; and asks
   // without a lock, for Announce comes with the trajectory service's.
   WeightsCall* Begin(const std::shared_ptr<WeightsCall>& call) {
-    if (!live_.Add(call)) call->End({grpc::StatusCode::UNAVAILABLE, "the learner is shutting down"});
+    // A watch that begins too late ends in order, like those before it: why is in the other stream's Bye,
+    // which an error here would cut off.
+    if (!live_.Add(call)) {
+      call->End(call->once() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "the learner is shutting down")
+                             : grpc::Status::OK);
+    }
     WeightsPtr newest = trajectories_.weights();
     if (newest != nullptr) {
       call->Offer(std::move(newest));
