@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "absl/strings/str_replace.h"
 #include "common/text.h"
 
 namespace millrace {
@@ -13,7 +14,7 @@ constexpr double kBusyEnough = 0.25;
 
 struct Remedy {
   std::string_view station, advice;
-  std::string_view of_sac = {};  // its own advice; empty: the same
+  std::string_view of_sac = {};  // its own advice; empty: the same, with sac.horizon for ppo.horizon
 };
 
 constexpr std::array kRemedies = {
@@ -22,14 +23,10 @@ constexpr std::array kRemedies = {
            "the actors' network takes the most time: start more actors, or shrink policy.hidden"},
     Remedy{"send",
            "checksums and sending take the most time: run actors on the learner's host by shared "
-           "memory, or lengthen ppo.horizon",
-           "checksums and sending take the most time: run actors on the learner's host by shared "
-           "memory, or lengthen sac.horizon"},
+           "memory, or lengthen ppo.horizon"},
     Remedy{"ingest",
            "taking segments in takes the most time: use shared memory, fewer and larger segments "
-           "(env.group_rows, ppo.horizon), or more learner threads",
-           "taking segments in takes the most time: use shared memory, fewer and larger segments "
-           "(env.group_rows, sac.horizon), or more learner threads"},
+           "(env.group_rows, ppo.horizon), or more learner threads"},
     Remedy{"update",
            "the update takes the most time: more learner threads (run.threads), fewer ppo.epochs, or "
            "larger minibatches; more actors will not help",
@@ -45,13 +42,18 @@ bool IsSac(const RunStatus& status) {
   return status.algorithm == "sac";
 }
 
+// Both algorithms have a horizon, under their own name.
+std::string ForAlgorithm(const RunStatus& status, const std::string& advice) {
+  return IsSac(status) ? absl::StrReplaceAll(advice, {{"ppo.horizon", "sac.horizon"}}) : advice;
+}
+
 std::string AdviceFor(const RunStatus& status, const StationShare& station) {
   const auto it = std::find_if(kRemedies.begin(), kRemedies.end(),
                                [&](const Remedy& r) { return r.station == station.station; });
   std::string advice = it == kRemedies.end()
                            ? Cat(station.station, " takes the most time of the ", station.where)
                        : IsSac(status) && !it->of_sac.empty() ? std::string(it->of_sac)
-                                                              : std::string(it->advice);
+                                                              : ForAlgorithm(status, std::string(it->advice));
   // Taking turns leaves the other side idle; where a side is idle for long, overlap is worth a word.
   const bool idle_elsewhere =
       std::any_of(status.stations.begin(), status.stations.end(), [&](const StationShare& other) {
@@ -101,9 +103,9 @@ void FindLimit(RunStatus& status) {
   if (busiest->busy < kBusyEnough) {
     status.limiting_station = "transport";
     status.advice =
-        Cat("no station works for a quarter of the time, so the way between them limits: use shared memory, "
-            "lengthen ",
-            IsSac(status) ? "sac" : "ppo", ".horizon, or look whether other programs need the CPUs");
+        ForAlgorithm(status,
+                     "no station works for a quarter of the time, so the way between them limits: use shared "
+                     "memory, lengthen ppo.horizon, or look whether other programs need the CPUs");
     return;
   }
   status.limiting_station = busiest->station;
